@@ -1,0 +1,70 @@
+"""What one kernel dispatch asks of an executor: plain numbers, no objects of higher layers.
+
+Made by `rjemu.vm` from the kernel descriptor, the metadata and the launch arguments; read by both executors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(slots=True)
+class DispatchSpec:
+    """One dispatch.
+
+    entry: GPU address of the first instruction executed. target: "gfx950", ... wave_size: 32 or 64.
+    global_size: work-items per dimension; block: work-items per workgroup; grid: workgroups, ceil(global_size / block).
+    user_sgprs: uint32 array, the values of s0 on. workgroup_id_enables: which of x, y, z follow the user SGPRs;
+    workgroup_info_enable and private_segment_wave_offset_enable: whether those words follow them, in that order.
+    scratch_bytes: private segment bytes per lane; scratch_base: GPU address of the dispatch's scratch arena,
+    scratch_stride: bytes per resident wave slot. flat_scratch_init: how the target's kernels get their scratch base:
+    "register" (architected: FLAT_SCRATCH is set by hardware, gfx942/gfx950) or "none".
+    vgpr_workitem_ids: 1 to 3 dimensions, packed into v0 (10 bits each) where packed_workitem_ids.
+    mode: initial MODE register (FP_ROUND bits 3:0, FP_DENORM 7:4, DX10_CLAMP 8, IEEE 9, ... as CDNA3 ISA "MODE register").
+    vgprs: vector registers the kernel may use; agprs likewise; sgprs.
+    max_resident: workgroups that the hardware's occupancy lets one CU hold at once.
+    """
+
+    kernel: str
+    target: str
+    entry: int
+    wave_size: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    global_size: tuple[int, int, int]
+    user_sgprs: np.ndarray
+    workgroup_id_enables: tuple[bool, bool, bool] = (True, False, False)
+    workgroup_info_enable: bool = False
+    private_segment_wave_offset_enable: bool = False
+    vgpr_workitem_ids: int = 1
+    packed_workitem_ids: bool = True
+    lds_bytes: int = 0
+    scratch_bytes: int = 0
+    mode: int = 0x2F0
+    vgprs: int = 512
+    agprs: int = 256
+    sgprs: int = 106
+    max_resident: int = 8
+    wave_quantum: int = 16
+    extra: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def workgroups(self) -> int:
+        x, y, z = self.grid
+        return x * y * z
+
+    @property
+    def waves_per_workgroup(self) -> int:
+        x, y, z = self.block
+        return -(-(x * y * z) // self.wave_size)
+
+
+@dataclass(slots=True)
+class DispatchResult:
+    """What an executor reports of a finished dispatch: wave instructions executed, seconds of wall time."""
+
+    wave_instructions: int
+    seconds: float
+    stats: dict[str, float] = field(default_factory=dict)
