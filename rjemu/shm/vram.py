@@ -1,0 +1,275 @@
+"""Device memory: one sparse shared segment, an allocator, and the table of live allocations that kernels run against.
+
+A GPU address is `GPU_BASE + offset` in the segment. The address space is larger than the memory: a guard gap follows
+every allocation so that an overrun meets no neighbour, and neither gaps nor fragmentation use up VRAM, as with a
+GPU's page tables. The table is in a segment of its own, for native code and other processes to search.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+
+from rjemu.errors import MachineClosed, OutOfMemory, UsageError
+from rjemu.shm.segment import SHM_DIRECTORY, Segment
+
+GPU_BASE = 0x6000_0000_0000
+"""First GPU address: in the upper half of the 47-bit user space, as a driver's addresses are; no offset of it is null."""
+
+PAGE = 4096
+GUARD = 64 * 1024
+MAPPED_GRANULE = 4
+"""Allocations end at a whole dword: compilers widen scalar loads of smaller data to an aligned dword."""
+
+TABLE_CAPACITY = 64 * 1024
+_TABLE_HEADER = 64
+_NULL_PAGE = PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """A live allocation: GPU address, bytes asked for, and what it is for."""
+
+    address: int
+    nbytes: int
+    label: str
+
+    @property
+    def end(self) -> int:
+        """First address that an access faults at."""
+        return self.address + round_up(self.nbytes, MAPPED_GRANULE)
+
+    def __str__(self) -> str:
+        return f"{self.label or 'an allocation'} [{self.address:#x}, {self.end:#x})"
+
+
+class AllocationTable:
+    """The live allocations in shared memory, for readers that search by address.
+
+    header: uint64 words 0 `count` and 1 `generation`; from byte 64 on `rows`, uint64 [capacity, 2], of which the first
+    `count` are (start, end) GPU addresses sorted by start. `generation` is odd while a change is under way.
+    """
+
+    def __init__(self, capacity: int = TABLE_CAPACITY) -> None:
+        self.segment = Segment.create("table", _TABLE_HEADER + capacity * 16)
+        self.capacity = capacity
+        self.address = self.segment.address
+        self._header = self.segment.array(np.uint64, 2)
+        self.rows = self.segment.array(np.uint64, (capacity, 2), _TABLE_HEADER)
+
+    @property
+    def count(self) -> int:
+        return int(self._header[0])
+
+    @property
+    def generation(self) -> int:
+        return int(self._header[1])
+
+    def insert(self, start: int, end: int) -> None:
+        count = self.count
+        row = int(np.searchsorted(self.rows[:count, 0], np.uint64(start)))
+        self._header[1] += np.uint64(1)
+        self.rows[row + 1 : count + 1] = self.rows[row:count].copy()
+        self.rows[row] = start, end
+        self._header[0] = count + 1
+        self._header[1] += np.uint64(1)
+
+    def remove(self, start: int) -> None:
+        count = self.count
+        row = int(np.searchsorted(self.rows[:count, 0], np.uint64(start)))
+        self._header[1] += np.uint64(1)
+        self.rows[row : count - 1] = self.rows[row + 1 : count].copy()
+        self._header[0] = count - 1
+        self._header[1] += np.uint64(1)
+
+    def close(self) -> None:
+        del self._header, self.rows
+        self.segment.close()
+
+
+class FreeSpace:
+    """The free blocks of an offset range: best fit, neighbours joined. Every search is a bisection."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self._by_start = [(start, end - start)]
+        self._by_size = [(end - start, start)]
+
+    def take(self, size: int, align: int) -> int | None:
+        """The offset of `size` bytes (a multiple of PAGE) at a multiple of `align`, or None if there is no such block."""
+        index = bisect.bisect_left(self._by_size, (size + max(align - PAGE, 0), 0))
+        if index == len(self._by_size):
+            return None
+        block_size, start = self._by_size[index]
+        offset = round_up(start, align)
+        self._remove(start, block_size)
+        self._insert(start, offset - start)
+        self._insert(offset + size, start + block_size - offset - size)
+        return offset
+
+    def give(self, start: int, size: int) -> None:
+        """Makes a taken range free again."""
+        index = bisect.bisect_left(self._by_start, (start, 0))
+        if index < len(self._by_start) and self._by_start[index][0] == start + size:
+            next_start, next_size = self._by_start[index]
+            self._remove(next_start, next_size)
+            size += next_size
+        if index > 0:
+            before, before_size = self._by_start[index - 1]
+            if before + before_size == start:
+                self._remove(before, before_size)
+                start, size = before, size + before_size
+        self._insert(start, size)
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """(start, size) of every free block, by start."""
+        return list(self._by_start)
+
+    def _insert(self, start: int, size: int) -> None:
+        if size:
+            bisect.insort(self._by_start, (start, size))
+            bisect.insort(self._by_size, (size, start))
+
+    def _remove(self, start: int, size: int) -> None:
+        del self._by_start[bisect.bisect_left(self._by_start, (start, size))]
+        del self._by_size[bisect.bisect_left(self._by_size, (size, start))]
+
+
+class Vram:
+    """`size` bytes of device memory. Fresh memory reads as zero.
+
+    host_base: address in this process of GPU_BASE. table_address: address in this process of the table's header.
+    Calls may come from several threads.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = round_up(size, PAGE)
+        space = 2 * self.size + (TABLE_CAPACITY + 1) * GUARD
+        self._segment = Segment.create("vram", space)
+        self.table = AllocationTable()
+        self.host_base = self._segment.address
+        self.table_address = self.table.address
+        self.used = 0
+        self._free = FreeSpace(_NULL_PAGE, space)
+        self._live: dict[int, Allocation] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def segment_name(self) -> str:
+        """The name under which other processes attach the memory."""
+        return self._segment.name
+
+    def allocate(self, nbytes: int, align: int = PAGE, label: str = "") -> int:
+        """The GPU address of `nbytes` new bytes, all zero, at a multiple of `align` (a power of two; at least PAGE holds).
+
+        UsageError for a negative size or a bad alignment; OutOfMemory if device or host have not that much left.
+        """
+        if nbytes < 0 or align < 1 or align & (align - 1):
+            raise UsageError(f"cannot allocate {nbytes} bytes aligned to {align}")
+        with self._lock:
+            self._check_open()
+            taken = round_up(max(nbytes, 1), PAGE)
+            self._check_left(nbytes, taken)
+            offset = self._free.take(taken + GUARD, max(align, PAGE))
+            if offset is None:
+                raise OutOfMemory(f"no {nbytes} contiguous bytes aligned to {align} are left in device memory")
+            allocation = Allocation(GPU_BASE + offset, nbytes, label)
+            self._live[allocation.address] = allocation
+            self.table.insert(allocation.address, allocation.end)
+            self.used += taken
+        return allocation.address
+
+    def free(self, address: int) -> None:
+        """Ends an allocation and gives its pages back to the host; UsageError if `address` does not start one."""
+        with self._lock:
+            self._check_open()
+            allocation = self._live.pop(address, None)
+            if allocation is None:
+                raise UsageError(f"{address:#x} is not the start of an allocation")
+            self.table.remove(address)
+            taken = round_up(max(allocation.nbytes, 1), PAGE)
+            offset = address - GPU_BASE
+            self._segment.discard(offset, taken)
+            self._free.give(offset, taken + GUARD)
+            self.used -= taken
+
+    def view(self, address: int, nbytes: int) -> np.ndarray:
+        """uint8 array over [address, address + nbytes), not a copy; UsageError if that leaves the live allocation."""
+        self._check_open()
+        allocation = self.find(address)
+        if nbytes < 0 or allocation is None or address + nbytes > allocation.end:
+            raise UsageError(f"{nbytes} bytes at {address:#x} are no device memory: {self.nearest(address)}")
+        offset = address - GPU_BASE
+        return self._segment.bytes[offset : offset + nbytes]
+
+    def find(self, address: int) -> Allocation | None:
+        """The live allocation that holds `address`; the start of an empty one counts as inside."""
+        below = self._last_starting_at_or_below(address)
+        return below if below is not None and (address < below.end or address == below.address) else None
+
+    def nearest(self, address: int) -> str:
+        """Where `address` lies relative to the nearest allocation, in words for a fault's message."""
+        if not self._live:
+            return "nothing is allocated"
+        below = self._last_starting_at_or_below(address)
+        if below is not None and address < below.end:
+            return f"{address - below.address} bytes into {below}"
+        after = self._first_starting_above(address)
+        if below is not None and (after is None or address - below.end <= after.address - address):
+            return f"{address - below.end} bytes past the end of {below}"
+        assert after is not None
+        return f"{after.address - address} bytes before {after}"
+
+    def allocations(self) -> list[Allocation]:
+        """The live allocations by address."""
+        return sorted(self._live.values(), key=lambda allocation: allocation.address)
+
+    def close(self) -> None:
+        """Releases all memory; a second call does nothing."""
+        with self._lock:
+            if not self._segment.closed:
+                self._live.clear()
+                self.table.close()
+                self._segment.close()
+
+    def _check_open(self) -> None:
+        if self._segment.closed:
+            raise MachineClosed("the device memory has been closed")
+
+    def _check_left(self, nbytes: int, taken: int) -> None:
+        if self.table.count == self.table.capacity:
+            raise OutOfMemory(f"{self.table.capacity} allocations are live, which is the most there can be")
+        left = self.size - self.used
+        if taken > left:
+            raise OutOfMemory(f"{nbytes} bytes asked for, {left} of {self.size} bytes of device memory left")
+        # What is allocated but not yet touched will still have to find its place in the host.
+        promised = max(self.used - self._segment.resident_bytes, 0)
+        host_left = psutil.virtual_memory().available - promised
+        file_system = os.statvfs(SHM_DIRECTORY)
+        shm_left = file_system.f_bavail * file_system.f_frsize - promised
+        if taken > min(host_left, shm_left):
+            raise OutOfMemory(
+                f"{nbytes} bytes asked for; the host has {max(host_left, 0)} bytes of memory and "
+                f"{max(shm_left, 0)} bytes in {SHM_DIRECTORY} left"
+            )
+
+    def _last_starting_at_or_below(self, address: int) -> Allocation | None:
+        starts = self.table.rows[: self.table.count, 0]
+        if not 0 <= address < 1 << 64:
+            return None
+        row = int(np.searchsorted(starts, np.uint64(address), side="right")) - 1
+        return self._live[int(starts[row])] if row >= 0 else None
+
+    def _first_starting_above(self, address: int) -> Allocation | None:
+        starts = self.table.rows[: self.table.count, 0]
+        row = int(np.searchsorted(starts, np.uint64(address), side="right"))
+        return self._live[int(starts[row])] if row < len(starts) else None
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The smallest multiple that is not below `value`."""
+    return -(-value // multiple) * multiple
