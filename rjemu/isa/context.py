@@ -9,7 +9,7 @@ numbers, constant values or immediates: those come as `Value`s.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from rjemu.isa.instruction import EXEC, M0, VCC, Instruction, Operand
@@ -17,10 +17,32 @@ from rjemu.isa.lanes import Lanes, Value
 
 Space = Literal["global", "lds"]
 AtomicOp = Literal[
-    "add", "sub", "umin", "umax", "smin", "smax", "and", "or", "xor", "swap", "cmpswap", "inc", "dec",
-    "fadd", "fmin", "fmax", "pk_add_f16", "pk_add_bf16", "rsub", "mskor", "wrap",
+    "add",
+    "sub",
+    "umin",
+    "umax",
+    "smin",
+    "smax",
+    "and",
+    "or",
+    "xor",
+    "swap",
+    "cmpswap",
+    "inc",
+    "dec",
+    "fadd",
+    "fmin",
+    "fmax",
+    "pk_add_f16",
+    "pk_add_bf16",
+    "rsub",
+    "mskor",
+    "wrap",
 ]
 """How an atomic combines memory with data; see `Context.atomic`."""
+
+Semantic = Callable[["Context"], None]
+"""The meaning of one instruction."""
 
 Event = Literal["end", "barrier", "sleep", "trap", "halt", "icache", "illegal", "unsupported"]
 """Why a wave leaves the loop; see `Context.event`."""
@@ -145,7 +167,14 @@ class Context(Lanes):
 
     @abstractmethod
     def atomic(
-        self, op: AtomicOp, space: Space, type_name: str, address: Value, data: Value, mask: Value, compare: Value | None = None
+        self,
+        op: AtomicOp,
+        space: Space,
+        type_name: str,
+        address: Value,
+        data: Value,
+        mask: Value,
+        compare: Value | None = None,
     ) -> Value:
         """Per lane in ascending order, atomically: old = mem; mem = old op data. Gives old (type as data, 0 where masked off).
 

@@ -71,9 +71,7 @@ class FpMode:
 
     @staticmethod
     def from_register(mode: int) -> FpMode:
-        return FpMode(
-            mode & 3, mode >> 2 & 3, mode >> 4 & 3, mode >> 6 & 3, bool(mode >> 8 & 1), bool(mode >> 9 & 1)
-        )
+        return FpMode(mode & 3, mode >> 2 & 3, mode >> 4 & 3, mode >> 6 & 3, bool(mode >> 8 & 1), bool(mode >> 9 & 1))
 
     def register(self) -> int:
         """The MODE bits 9:0 that stand for this mode."""
@@ -86,8 +84,14 @@ class FpMode:
             | self.ieee << 9
         )
 
-    def round(self, bits: int) -> int:
-        return self.round32 if bits == 32 else self.round64
+    def rounding_of(self, mnemonic: str) -> int:
+        """The rounding that an instruction follows: that of the first float type in its name (its result's)."""
+        for token in mnemonic.split("_"):
+            if token in ("f16", "f64"):
+                return self.round64
+            if token == "f32":
+                return self.round32
+        return self.round32
 
     def denorm(self, bits: int) -> int:
         return self.denorm32 if bits == 32 else self.denorm64
@@ -176,13 +180,15 @@ Number = Value | int | float
 
 
 class Lanes(ABC):
-    """Operations on values. `wave` is the number of lanes; `fp` the floating-point mode they follow.
+    """Operations on values. `wave` is the number of lanes; `fp` the floating-point mode they follow; `rounding` the
+    direction in which this instruction rounds (`fp.rounding_of`).
 
     Subclasses implement the underscored primitives; what is defined in terms of them is defined here, once.
     """
 
     wave: int
     fp: FpMode
+    rounding: int
 
     # --- construction -------------------------------------------------------------------------------------------
 
@@ -252,7 +258,18 @@ class Lanes(ABC):
             return self._int_to_float(x, type_)
         if type_.is_int:
             raise TypeError("use float_to_int: the rounding and the saturation must be said")
-        return self._convert_float(x, type_)
+        result = self._convert_float(x, type_)
+        return self.unlikely(self.isnan(x), result, lambda: self.select(self.isnan(x), self._convert_nan(x, type_), result))
+
+    def _convert_nan(self, x: Value, type_: Type) -> Value:
+        """A NaN in another float type: sign and upper payload kept, quiet bit set."""
+        pattern = self._uint(x).to("u64")
+        shift = MANTISSA_BITS[type_.bits] - MANTISSA_BITS[x.type.bits]
+        payload = pattern & ((1 << MANTISSA_BITS[x.type.bits]) - 1)
+        payload = payload << shift if shift >= 0 else payload >> -shift
+        sign = (pattern >> (x.type.bits - 1)) << (type_.bits - 1)
+        exponent = ((1 << (EXPONENT_BITS[type_.bits] + 1)) - 1) << (MANTISSA_BITS[type_.bits] - 1)
+        return (sign | payload | exponent).to(f"u{type_.bits}").bits(type_.name)
 
     def bitcast(self, x: Value, type_: Type) -> Value:
         if x.type.bits != type_.bits:
@@ -392,10 +409,15 @@ class Lanes(ABC):
         return self.with_nan_rule(self.flush_result(fused), a, c, z)
 
     def _fma16(self, x: Value, y: Value, z: Value) -> Value:
-        """f16 x * y + z with one rounding, by way of f64 and rounding to odd (Boldo and Melquiond)."""
-        product = self._float("mul", x.to("f64"), y.to("f64"))
-        addend = z.to("f64")
+        """f16 x * y + z with one rounding, by way of f64 and rounding to odd (Boldo and Melquiond).
+
+        Directed roundings compose, so they need no such care.
+        """
+        product = self._float("mul", self._convert_float(x, TYPES["f64"]), self._convert_float(y, TYPES["f64"]))
+        addend = self._convert_float(z, TYPES["f64"])
         total = self._float("add", product, addend)
+        if self.rounding:
+            return total.to("f32").to("f16")
         back = self._float("sub", total, product)
         error = self._float(
             "add",
@@ -415,12 +437,13 @@ class Lanes(ABC):
 
     def round_f64_to_f16(self, x: Value) -> Value:
         """f64 -> f16 with one rounding (x may itself carry rounding to odd)."""
-        single = x.to("f32")
-        error = self._float("sub", x, single.to("f64"))
-        negative = error < 0.0
-        single = self.nudge_to_odd(single, self.select(negative, self.const("f32", -1.0), self.select(
-            error > 0.0, self.const("f32", 1.0), self.const("f32", 0.0))))
-        return single.to("f16")
+        if self.rounding:
+            return x.to("f32").to("f16")
+        single = self._convert_float(x, TYPES["f32"])
+        error = self._float("sub", x, self._convert_float(single, TYPES["f64"]))
+        one = self.const("f32", 1.0)
+        direction = self.select(error < 0.0, self.fneg(one), self.select(error > 0.0, one, self.const("f32", 0.0)))
+        return self.nudge_to_odd(single, direction).to("f16")
 
     def fsqrt(self, x: Value) -> Value:
         x = self.flush_input(x)

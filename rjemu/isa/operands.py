@@ -120,9 +120,7 @@ def write_mask(b: Context) -> Value:
 def dpp_write_lanes(instr: Instruction, wave: int) -> int:
     """Bits of the lanes that DPP's row and bank masks and, without bound_ctrl, its invalid sources leave enabled."""
     row_mask, bank_mask = instr.mod("row_mask"), instr.mod("bank_mask")
-    lanes = sum(
-        1 << i for i in range(wave) if row_mask >> (i // 16) & 1 and bank_mask >> (i % 16 // 4) & 1
-    )
+    lanes = sum(1 << i for i in range(wave) if row_mask >> (i // 16) & 1 and bank_mask >> (i % 16 // 4) & 1)
     if not instr.mod("bound_ctrl"):
         lanes &= _valid_bits(dpp_sources(instr.mod("dpp_ctrl"), wave))
     return lanes

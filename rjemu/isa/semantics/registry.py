@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rjemu.isa.context import Context
+from rjemu.isa.context import Context, Semantic
 from rjemu.isa.instruction import Operand
 from rjemu.isa.lanes import TYPES, Value
 from rjemu.isa.operands import (
@@ -32,7 +32,6 @@ from rjemu.isa.operands import (
     write_vector,
 )
 
-Semantic = Callable[[Context], None]
 Function = Callable[..., Any]
 
 _REGISTRY: dict[str, Semantic] = {}
@@ -84,7 +83,9 @@ def _run(b: Context, outs: list[str], ins: list[str], fn: Function, keep_high: b
     if len(results) != len(outs):
         raise TypeError(f"{b.instr.name}: {len(results)} results for {outs}")
     free = iter(dsts)
-    writes = [(token, value, None if token == "scc" else next(free, None)) for token, value in zip(outs, results, strict=True)]
+    writes = [
+        (token, value, None if token == "scc" else next(free, None)) for token, value in zip(outs, results, strict=True)
+    ]
     for token, value, op in writes:
         _write(b, token, value, op, keep_high, modifiers)
 

@@ -1,0 +1,90 @@
+"""Where everything lies in shared memory: the wave's state, the micro-op record, the workgroup and the process context.
+
+These byte offsets are the contract between Python, native code and every process; all come from the tables here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+VGPR_COUNT: Final = 512
+"""Vector registers in the file: 0-255 VGPRs, 256-511 AGPRs."""
+
+
+def fields(start: int, *spec: tuple[str, int]) -> dict[str, int]:
+    """Lay out (name, bytes) one after another with natural alignment: name -> offset; "end" -> the first free byte."""
+    out: dict[str, int] = {}
+    offset = start
+    for name, size in spec:
+        align = min(size, 8)
+        offset = (offset + align - 1) // align * align
+        out[name] = offset
+        offset += size
+    out["end"] = offset
+    return out
+
+
+# --- wave ---------------------------------------------------------------------------------------------------------
+# The register file comes first, [register][lane]; then the scalar file by hardware code, then the hardware state.
+
+WAVE_SCALARS: Final = VGPR_COUNT * 64 * 4
+SCALAR_COUNT: Final = 128
+
+WAVE: Final = fields(
+    WAVE_SCALARS,
+    ("scalars", 8),
+    ("_scalars", SCALAR_COUNT * 4 - 8),
+    ("pc", 8),
+    ("instructions", 8),
+    ("scratch_base", 8),
+    ("clock", 8),
+    ("scratch_size", 4),
+    ("scc", 4),
+    ("mode", 4),
+    ("gpr_idx", 4),
+    ("status", 4),
+    ("trapsts", 4),
+    ("hw_id", 4),
+    ("xcc_id", 4),
+    ("gpr_alloc", 4),
+    ("lds_alloc", 4),
+    ("ib_sts", 4),
+    ("wave_in_group", 4),
+    ("state", 4),
+    ("event", 4),
+    ("event_value", 4),
+    ("fp_class", 4),
+)
+WAVE_BYTES: Final = WAVE_SCALARS + 4096
+
+HARDWARE_STATE: Final = (
+    "mode", "gpr_idx", "status", "trapsts", "hw_id", "xcc_id", "gpr_alloc", "lds_alloc", "ib_sts", "wave_in_group",
+)  # fmt: skip
+"""The u32 words that semantics reach by `Context.hardware`."""
+
+WAVE_RUNNING, WAVE_BARRIER, WAVE_ENDED, WAVE_HALTED = 0, 1, 2, 3
+
+EVENTS: Final = {
+    "none": 0, "end": 1, "barrier": 2, "sleep": 3, "trap": 4, "halt": 5, "icache": 6, "illegal": 7, "unsupported": 8,
+    "undecoded": 9, "outside": 10, "memory": 11, "misaligned": 12, "slice": 13, "mode": 14,
+}  # fmt: skip
+"""Why a handler returned null, or a turn ended. The first nine are `isa.context.Event`."""
+
+# --- micro-op record ----------------------------------------------------------------------------------------------
+# One record per dword of code, at (pc - code base) / 4 * RECORD_BYTES, so that a jump needs no search. The slots of an
+# instruction's later dwords stay unused.
+
+RECORD_BYTES: Final = 64
+RECORD_HANDLER: Final = 0
+RECORD_STEP: Final = 4
+RECORD_IMMS: Final = 8
+RECORD_OPERANDS: Final = 16
+MAX_OPERANDS: Final = 6
+MAX_IMMS: Final = 2
+HANDLER_UNDECODED: Final = 0
+"""Handler number of a fresh record: leaves the loop with event "undecoded"."""
+
+
+def operand_slot(index: int) -> int:
+    """Byte offset in the record of operand `index`: u32 offset in the wave's state, or a u64 constant."""
+    return RECORD_OPERANDS + 8 * index
