@@ -60,6 +60,8 @@ class FpMode:
 
     round32, round64: 0 nearest even, 1 towards +inf, 2 towards -inf, 3 towards zero; round64 also holds for f16.
     denorm32, denorm64: bit 0 keep denormal inputs, bit 1 keep denormal results; denorm64 also holds for f16.
+    fp16_ovfl: an f16 result that overflows becomes the largest finite one (infinite sources still give infinity);
+    conversions to fp8 and bf8 saturate.
     """
 
     round32: int = 0
@@ -68,13 +70,15 @@ class FpMode:
     denorm64: int = 3
     dx10_clamp: bool = True
     ieee: bool = True
+    fp16_ovfl: bool = False
 
     @staticmethod
     def from_register(mode: int) -> FpMode:
-        return FpMode(mode & 3, mode >> 2 & 3, mode >> 4 & 3, mode >> 6 & 3, bool(mode >> 8 & 1), bool(mode >> 9 & 1))
+        flags = (bool(mode >> bit & 1) for bit in (8, 9, 23))
+        return FpMode(mode & 3, mode >> 2 & 3, mode >> 4 & 3, mode >> 6 & 3, *flags)
 
     def register(self) -> int:
-        """The MODE bits 9:0 that stand for this mode."""
+        """The MODE bits (9:0 and 23) that stand for this mode."""
         return (
             self.round32
             | self.round64 << 2
@@ -82,6 +86,7 @@ class FpMode:
             | self.denorm64 << 6
             | self.dx10_clamp << 8
             | self.ieee << 9
+            | self.fp16_ovfl << 23
         )
 
     def rounding_of(self, mnemonic: str) -> int:
@@ -365,6 +370,19 @@ class Lanes(ABC):
         """What an arithmetic instruction delivers in the present denormal mode."""
         return x if self.fp.denorm(x.type.bits) & 2 else self.flush(x)
 
+    def limit_f16(self, result: Value, *sources: Value) -> Value:
+        """MODE.FP16_OVFL: an infinite f16 result of finite sources becomes the largest finite value of its sign."""
+        if not (self.fp.fp16_ovfl and result.type.bits == 16):
+            return result
+
+        def limited() -> Value:
+            overflow = self.isinf(result)
+            for x in sources:
+                overflow = overflow & ~self.isinf(x)
+            return self.select(overflow, self.copysign(self.const("f16", 65504.0), result), result)
+
+        return self.unlikely(self.isinf(result), result, limited)
+
     def with_nan_rule(self, result: Value, *sources: Value) -> Value:
         """Give NaN results their defined bits: the first NaN among the sources, quieted; the default NaN if none is."""
 
@@ -379,7 +397,10 @@ class Lanes(ABC):
     def _arith(self, op: str, x: Number, y: Number) -> Value:
         a, c = self._pair(x, y)
         a, c = self.flush_input(a), self.flush_input(c)
-        return self.with_nan_rule(self.flush_result(self._float(op, a, c)), a, c)
+        result = self.flush_result(self._float(op, a, c))
+        if op != "div":  # a quotient's infinity may be a true one: x / 0
+            result = self.limit_f16(result, a, c)
+        return self.with_nan_rule(result, a, c)
 
     def fadd(self, x: Number, y: Number) -> Value:
         """x + y of one float type (f16, f32, f64), correctly rounded in the mode's direction, denormals by the mode.
@@ -406,7 +427,7 @@ class Lanes(ABC):
             a, c, z = self.vector(a), self.vector(c), self.vector(z)
         a, c, z = self.flush_input(a), self.flush_input(c), self.flush_input(z)
         fused = self._fma16(a, c, z) if z.type.bits == 16 else self._fma(a, c, z)
-        return self.with_nan_rule(self.flush_result(fused), a, c, z)
+        return self.with_nan_rule(self.limit_f16(self.flush_result(fused), a, c, z), a, c, z)
 
     def _fma16(self, x: Value, y: Value, z: Value) -> Value:
         """f16 x * y + z with one rounding, by way of f64 and rounding to odd (Boldo and Melquiond).
