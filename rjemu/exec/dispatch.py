@@ -18,13 +18,13 @@ class DispatchSpec:
     global_size: work-items per dimension; block: work-items per workgroup; grid: workgroups, ceil(global_size / block).
     user_sgprs: uint32 array, the values of s0 on. workgroup_id_enables: which of x, y, z follow the user SGPRs;
     workgroup_info_enable and private_segment_wave_offset_enable: whether those words follow them, in that order.
-    scratch_bytes: private segment bytes per lane; scratch_base: GPU address of the dispatch's scratch arena,
-    scratch_stride: bytes per resident wave slot. flat_scratch_init: how the target's kernels get their scratch base:
-    "register" (architected: FLAT_SCRATCH is set by hardware, gfx942/gfx950) or "none".
+    scratch_bytes: private segment bytes per lane; scratch_base: GPU address of the dispatch's scratch arena, of
+    scratch_slots times scratch_stride bytes: a slot for each wave of the max_resident workgroups.
     vgpr_workitem_ids: 1 to 3 dimensions, packed into v0 (10 bits each) where packed_workitem_ids.
     mode: initial MODE register (FP_ROUND bits 3:0, FP_DENORM 7:4, DX10_CLAMP 8, IEEE 9, ... as CDNA3 ISA "MODE register").
     vgprs: vector registers the kernel may use; agprs likewise; sgprs.
-    max_resident: workgroups that the hardware's occupancy lets one CU hold at once.
+    max_resident: workgroups that the hardware's occupancy lets one CU hold at once. wave_quantum: instructions of a
+    wave's turn. time_slice: wave instructions after which a workgroup makes way for other resident ones.
     """
 
     kernel: str
@@ -42,12 +42,16 @@ class DispatchSpec:
     packed_workitem_ids: bool = True
     lds_bytes: int = 0
     scratch_bytes: int = 0
+    scratch_base: int = 0
+    scratch_stride: int = 0
+    scratch_slots: int = 0
     mode: int = 0x2F0
     vgprs: int = 512
     agprs: int = 256
     sgprs: int = 106
     max_resident: int = 8
     wave_quantum: int = 16
+    time_slice: int = 65536
     extra: dict[str, int] = field(default_factory=dict)
 
     @property

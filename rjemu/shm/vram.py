@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import os
 import threading
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -156,12 +157,17 @@ class Vram:
         self.used = 0
         self._free = FreeSpace(_NULL_PAGE, space)
         self._live: dict[int, Allocation] = {}
+        self._dropped: deque[int] = deque()
         self._lock = threading.Lock()
 
     @property
     def segment_name(self) -> str:
         """The name under which other processes attach the memory."""
         return self._segment.name
+
+    @property
+    def closed(self) -> bool:
+        return self._segment.closed
 
     def allocate(self, nbytes: int, align: int = PAGE, label: str = "") -> int:
         """The GPU address of `nbytes` new bytes, all zero, at a multiple of `align` (a power of two; at least PAGE holds).
@@ -172,6 +178,8 @@ class Vram:
             raise UsageError(f"cannot allocate {nbytes} bytes aligned to {align}")
         with self._lock:
             self._check_open()
+            while self._dropped:
+                self._free_now(self._dropped.popleft())
             taken = round_up(max(nbytes, 1), PAGE)
             self._check_left(nbytes, taken)
             offset = self._free.take(taken + GUARD, max(align, PAGE))
@@ -187,15 +195,11 @@ class Vram:
         """Ends an allocation and gives its pages back to the host; UsageError if `address` does not start one."""
         with self._lock:
             self._check_open()
-            allocation = self._live.pop(address, None)
-            if allocation is None:
-                raise UsageError(f"{address:#x} is not the start of an allocation")
-            self.table.remove(address)
-            taken = round_up(max(allocation.nbytes, 1), PAGE)
-            offset = address - GPU_BASE
-            self._segment.discard(offset, taken)
-            self._free.give(offset, taken + GUARD)
-            self.used -= taken
+            self._free_now(address)
+
+    def free_later(self, address: int) -> None:
+        """Frees before the next allocation. For finalizers, which may run while this thread is inside a call above."""
+        self._dropped.append(address)
 
     def view(self, address: int, nbytes: int) -> np.ndarray:
         """uint8 array over [address, address + nbytes), not a copy; UsageError if that leaves the live allocation."""
@@ -231,13 +235,24 @@ class Vram:
     def close(self) -> None:
         """Releases all memory; a second call does nothing."""
         with self._lock:
-            if not self._segment.closed:
+            if not self.closed:
                 self._live.clear()
                 self.table.close()
                 self._segment.close()
 
+    def _free_now(self, address: int) -> None:
+        allocation = self._live.pop(address, None)
+        if allocation is None:
+            raise UsageError(f"{address:#x} is not the start of an allocation")
+        self.table.remove(address)
+        taken = round_up(max(allocation.nbytes, 1), PAGE)
+        offset = address - GPU_BASE
+        self._segment.discard(offset, taken)
+        self._free.give(offset, taken + GUARD)
+        self.used -= taken
+
     def _check_open(self) -> None:
-        if self._segment.closed:
+        if self.closed:
             raise MachineClosed("the device memory has been closed")
 
     def _check_left(self, nbytes: int, taken: int) -> None:

@@ -1,0 +1,97 @@
+"""Arrays in device memory."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rjemu.errors import MachineClosed, UsageError
+from rjemu.shm.vram import Vram
+
+
+class DeviceArray:
+    """A C-contiguous array in device memory; `address` is its GPU address.
+
+    Elements are numpy's, ml_dtypes' included (its 4- and 6-bit types take one byte each, as on the host). The memory
+    is released by `free`, when the object is collected, or with the machine.
+    """
+
+    def __init__(self, vram: Vram, shape: int | Sequence[int], dtype: Any, label: str = "") -> None:
+        self._address: int | None = None
+        self._vram = vram
+        self.shape = _shape(shape)
+        self.dtype = resolve_dtype(dtype)
+        self._address = vram.allocate(self.nbytes, label=label or f"array {self.dtype}{list(self.shape)}")
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def address(self) -> int:
+        """The GPU address; MachineClosed once the array is freed or the machine closed."""
+        if self._address is None:
+            raise MachineClosed("the device array has been freed")
+        if self._vram.closed:
+            raise MachineClosed("the machine of the device array has been closed")
+        return self._address
+
+    def to_host(self) -> np.ndarray:
+        """A copy in host memory."""
+        return self._view().copy()
+
+    def copy_from(self, source: Any) -> None:
+        """Overwrites the array with a host array of its shape and dtype; UsageError for another."""
+        host = np.asarray(source)
+        if host.shape != self.shape or host.dtype != self.dtype:
+            raise UsageError(f"cannot copy {host.dtype} {host.shape} into a device array of {self.dtype} {self.shape}")
+        self._view()[...] = host
+
+    def free(self) -> None:
+        """Releases the memory now; a second call does nothing."""
+        address, self._address = self._address, None
+        if address is not None and not self._vram.closed:
+            self._vram.free(address)
+
+    def __del__(self) -> None:
+        # The collector may run inside the allocator, so the memory is only handed over here.
+        if self._address is not None and not self._vram.closed:
+            self._vram.free_later(self._address)
+
+    def __repr__(self) -> str:
+        state = "freed" if self._address is None else f"at {self._address:#x}"
+        return f"DeviceArray({self.dtype}, {self.shape}, {state})"
+
+    def _view(self) -> np.ndarray:
+        return self._vram.view(self.address, self.nbytes).view(self.dtype).reshape(self.shape)
+
+
+def resolve_dtype(dtype: Any) -> np.dtype:
+    """numpy's dtype of anything that names one, ml_dtypes' names included; UsageError where elements are no plain bytes."""
+    try:
+        resolved = np.dtype(getattr(ml_dtypes, dtype, dtype) if isinstance(dtype, str) else dtype)
+    except TypeError as error:
+        raise UsageError(f"{dtype!r} is no dtype of numpy or ml_dtypes") from error
+    if resolved.hasobject or resolved.itemsize == 0:
+        raise UsageError(f"elements of dtype {resolved} cannot be in device memory")
+    return resolved
+
+
+def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    try:
+        sizes = tuple(operator.index(size) for size in (shape if isinstance(shape, Sequence) else (shape,)))
+    except TypeError as error:
+        raise UsageError(f"{shape!r} is no array shape") from error
+    if any(size < 0 for size in sizes):
+        raise UsageError(f"array shape {sizes} has a negative size")
+    return sizes
