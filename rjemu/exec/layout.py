@@ -54,6 +54,7 @@ WAVE: Final = fields(
     ("event", 4),
     ("event_value", 4),
     ("fp_class", 4),
+    ("program", 4),
 )
 WAVE_BYTES: Final = WAVE_SCALARS + 4096
 
@@ -61,6 +62,9 @@ HARDWARE_STATE: Final = (
     "mode", "gpr_idx", "status", "trapsts", "hw_id", "xcc_id", "gpr_alloc", "lds_alloc", "ib_sts", "wave_in_group",
 )  # fmt: skip
 """The u32 words that semantics reach by `Context.hardware`."""
+
+CLOCK_STEP: Final = 128
+"""What one reading of the wave's clock adds to it: results must not depend on the host's speed."""
 
 WAVE_RUNNING, WAVE_BARRIER, WAVE_ENDED, WAVE_HALTED = 0, 1, 2, 3
 
@@ -88,3 +92,53 @@ HANDLER_UNDECODED: Final = 0
 def operand_slot(index: int) -> int:
     """Byte offset in the record of operand `index`: u32 offset in the wave's state, or a u64 constant."""
     return RECORD_OPERANDS + 8 * index
+
+
+# --- process context ------------------------------------------------------------------------------------------------
+# One per executing process, in its own memory: host addresses differ from process to process.
+
+ACCESS_CACHE_ENTRIES: Final = 64
+"""Direct-mapped cache of the allocation last hit, by micro-op record: (first GPU address, bytes) u64 pairs."""
+
+CTX: Final = fields(
+    0,
+    ("table", 8),  # handler addresses of the running wave's FP class
+    ("tables", 8),  # address of u64 [FP_CLASSES]: handler tables by FP class
+    ("class_map", 8),  # address of u8 [CLASS_MAP_BYTES]: MODE bits -> FP class, 255 not known yet
+    ("programs", 8),  # address of the PROGRAM entries
+    ("records", 8),  # the running wave's program
+    ("code_base", 8),
+    ("code_bytes", 8),
+    ("vram_delta", 8),  # host address - GPU address
+    ("allocations", 8),  # host address of the allocation table (shm.vram)
+    ("lds", 8),  # host address of the running workgroup's LDS
+    ("lds_size", 4),
+    ("event", 4),
+    ("event_value", 4),
+    ("fault_lane", 4),  # 0xFFFFFFFF for the whole wave
+    ("fault_address", 8),
+    ("fault_bytes", 4),
+    ("fault_space", 4),  # index in FAULT_SPACES
+    ("fault_access", 4),  # index in FAULT_ACCESSES
+    ("stop", 4),  # not 0: leave at the next turn
+    ("event_record", 8),  # host address of the record that left the loop
+    ("event_wave", 8),  # host address of the wave that left the loop
+    ("access_cache", 8),
+    ("_access_cache", ACCESS_CACHE_ENTRIES * 16 - 8),
+)
+
+FAULT_SPACES: Final = ("global", "lds", "scalar")
+FAULT_ACCESSES: Final = ("load", "store", "atomic")
+
+PROGRAM: Final = fields(0, ("records", 8), ("code_base", 8), ("code_bytes", 8), ("reserved", 8))
+MAX_PROGRAMS: Final = 256
+
+FP_CLASSES: Final = 64
+CLASS_MAP_BYTES: Final = 2048
+GPR_IDX_EN: Final = 1 << 27
+"""MODE bit that turns VGPR indexing on (CDNA3 ISA, MODE register)."""
+
+
+def class_key(mode: int) -> int:
+    """Index in the class map: what of MODE specialises handlers: rounding, denormals, DX10_CLAMP, IEEE, VGPR indexing."""
+    return (mode & 0x3FF) | (1 << 10 if mode & GPR_IDX_EN else 0)

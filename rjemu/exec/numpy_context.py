@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rjemu.exec.fenv import rounding
-from rjemu.exec.layout import EVENTS
+from rjemu.exec.layout import CLOCK_STEP, EVENTS
 from rjemu.exec.memory import AccessError, ReferenceMemory
 from rjemu.exec.numpy_lanes import NumpyLanes
 from rjemu.exec.reference_atomics import combine
@@ -111,7 +111,8 @@ class NumpyContext(NumpyLanes, Context):
         self.left_value = 0 if value is None else int(value.data[0])
 
     def clock(self) -> Value:
-        return self.const("u64", self.state.long("instructions"))
+        self.state.set_long("clock", self.state.long("clock") + CLOCK_STEP)
+        return self.const("u64", self.state.long("clock"))
 
     # --- memory ---
 
