@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 _ROW = 16
+_BANK = 4
 
 
 def dpp_sources(ctrl: int, wave: int) -> list[int]:
     """Source lane of every lane for a DPP_CTRL value; -1 where the movement has no source.
+
+    A source lane that EXEC disables counts as missing too: with bound_ctrl the operand is then 0, else the lane is not
+    written.
 
     quad_perm 0x000-0x0ff, row_shl 0x101-0x10f, row_shr 0x111-0x11f, row_ror 0x121-0x12f, wave_shl 0x130, wave_rol 0x134,
     wave_shr 0x138, wave_ror 0x13c, row_mirror 0x140, row_half_mirror 0x141, row_bcast15 0x142, row_bcast31 0x143,
     row_newbcast 0x150-0x15f. Raises ValueError for any other value.
     """
     return [_source(ctrl, lane, wave) for lane in range(wave)]
+
+
+def dpp_enabled_lanes(row_mask: int, bank_mask: int, wave: int) -> int:
+    """Bits of the lanes that the row mask (bit r for lanes 16r to 16r + 15) and the bank mask (bit k for lanes 4k to
+    4k + 3 of every row) leave enabled."""
+    return sum(1 << i for i in range(wave) if row_mask >> (i // _ROW) & 1 and bank_mask >> (i % _ROW // _BANK) & 1)
 
 
 def _source(ctrl: int, lane: int, wave: int) -> int:

@@ -7,8 +7,8 @@ extension, then abs, then neg. On a float result: omod, then clamp, then placeme
 from __future__ import annotations
 
 from rjemu.isa.context import Context
-from rjemu.isa.dpp import dpp_sources
-from rjemu.isa.instruction import EXECZ, SCC, VCC, VCCZ, Instruction, Operand
+from rjemu.isa.dpp import dpp_enabled_lanes, dpp_sources
+from rjemu.isa.instruction import EXECZ, SCC, VCC, VCCZ, Operand
 from rjemu.isa.lanes import TYPES, Value
 
 SOURCE_INDEX = {"src0": 0, "src1": 1, "src2": 2}
@@ -70,15 +70,23 @@ def _moved(b: Context, op: Operand, index: int) -> Value:
 
 
 def _dpp_word(b: Context, op: Operand, k: int) -> Value:
+    """Register k of the operand after DPP movement; 0 where the source lane is missing and bound_ctrl is set."""
     lanes = dpp_sources(b.instr.mod("dpp_ctrl"), b.wave)
     moved = b.shuffle(b.vgpr(op, k), [max(lane, 0) for lane in lanes])
-    if all(lane >= 0 for lane in lanes):
-        return moved
-    return b.select(b.lane_mask(b.const("u64", _valid_bits(lanes))), moved, b.const("u32", 0))
+    if not b.instr.mod("bound_ctrl"):
+        return moved  # lanes without a source are not written
+    return b.select(b.lane_mask(_dpp_valid(b, lanes)), moved, b.const("u32", 0))
 
 
-def _valid_bits(lanes: list[int]) -> int:
-    return sum(1 << i for i, lane in enumerate(lanes) if lane >= 0)
+def _dpp_valid(b: Context, lanes: list[int]) -> Value:
+    """u64 scalar: the lanes whose source lane exists and is active in EXEC."""
+    existing = b.const("u64", sum(1 << i for i, lane in enumerate(lanes) if lane >= 0))
+    everywhere = (1 << b.wave) - 1
+
+    def active() -> Value:
+        return b.ballot(b.shuffle(b.exec_lanes(), [max(lane, 0) for lane in lanes])) & existing
+
+    return b.unlikely((b.exec() & everywhere) != everywhere, existing, active)
 
 
 def _dpp_source(b: Context, op: Operand, type_name: str) -> Value:
@@ -107,38 +115,40 @@ def sdwa_select(b: Context, word: Value, select: int, sext: bool, type_name: str
 
 
 def write_mask(b: Context) -> Value:
-    """b1 vector: the lanes that a vector ALU instruction writes: EXEC less what DPP switches off."""
+    """b1 vector: the lanes that a vector ALU instruction writes: EXEC less what DPP switches off.
+
+    DPP switches off the lanes that its row and bank masks leave out and, without bound_ctrl, those without a source lane.
+    """
     instr = b.instr
-    mask = b.exec_lanes()
-    if "dpp_ctrl" in instr.mods:
-        allowed = dpp_write_lanes(instr, b.wave)
-        if allowed != (1 << b.wave) - 1:
-            mask = mask & b.lane_mask(b.const("u64", allowed))
-    return mask
-
-
-def dpp_write_lanes(instr: Instruction, wave: int) -> int:
-    """Bits of the lanes that DPP's row and bank masks and, without bound_ctrl, its invalid sources leave enabled."""
-    row_mask, bank_mask = instr.mod("row_mask"), instr.mod("bank_mask")
-    lanes = sum(1 << i for i in range(wave) if row_mask >> (i // 16) & 1 and bank_mask >> (i % 16 // 4) & 1)
+    if "dpp_ctrl" not in instr.mods:
+        return b.exec_lanes()
+    written = b.exec()
+    enabled = dpp_enabled_lanes(instr.mod("row_mask"), instr.mod("bank_mask"), b.wave)
+    if enabled != (1 << b.wave) - 1:
+        written = written & enabled
     if not instr.mod("bound_ctrl"):
-        lanes &= _valid_bits(dpp_sources(instr.mod("dpp_ctrl"), wave))
-    return lanes
+        written = written & _dpp_valid(b, dpp_sources(instr.mod("dpp_ctrl"), b.wave))
+    return b.lane_mask(written)
 
 
 def output_modifiers(b: Context, value: Value) -> Value:
-    """omod and clamp of a float result. Clamp limits to 0..1 (NaN becomes 0 where DX10_CLAMP is set)."""
+    """omod and clamp of a float result.
+
+    omod (CDNA3 ISA, "Instruction Outputs") has no effect in IEEE mode or where denormal results are kept; it turns -0
+    into +0. clamp limits to 0..1.
+    """
     instr = b.instr
     omod = instr.mod("omod")
-    if omod:
-        value = b.fmul(value, {1: 2.0, 2: 4.0, 3: 0.5}[omod])
+    if omod and not b.fp.ieee and not b.fp.denorm(value.type.bits) & 2:
+        scaled = b.fmul(value, {1: 2.0, 2: 4.0, 3: 0.5}[omod])
+        value = b.select(scaled == 0.0, b.const(value.type.name, 0.0), scaled)
     if instr.mod("clamp"):
         value = clamp01(b, value)
     return value
 
 
 def clamp01(b: Context, value: Value) -> Value:
-    """Limit a float to 0..1; -0 and (with DX10_CLAMP) NaN become +0."""
+    """Limit a float to 0..1; -0 becomes +0, NaN too where DX10_CLAMP is set, else it stays."""
     name = value.type.name
     zero, one = b.const(name, 0.0), b.const(name, 1.0)
     limited = b.select(value > zero, value, zero)
@@ -196,8 +206,8 @@ def write_scalar(b: Context, op: Operand, value: Value) -> None:
 
 
 def write_lane_bits(b: Context, op: Operand | None, condition: Value, *, mask: Value | None = None) -> None:
-    """Write a b1 vector as a 64-bit mask, with 0 for inactive lanes, to a scalar operand or (None) to VCC."""
-    lanes = b.exec_lanes() if mask is None else mask
+    """Write a b1 vector as a 64-bit mask, with 0 for lanes that are not written, to a scalar operand or (None) to VCC."""
+    lanes = write_mask(b) if mask is None else mask
     bits = b.ballot(b.vector(condition) & lanes)
     if op is None or op.index == VCC:
         b.set_vcc(bits)
