@@ -45,6 +45,9 @@ TYPES: dict[str, Type] = {
 BOOL = TYPES["b1"]
 MANTISSA_BITS = {16: 10, 32: 23, 64: 52}
 EXPONENT_BITS = {16: 5, 32: 8, 64: 11}
+APPROXIMATED = frozenset({"rcp", "rsq", "sqrt", "exp", "log", "sin", "cos"})
+"""The vector instructions (v_exp_f32 ...) whose results the ISA defines within an error bound."""
+
 _STRUCT = {16: "<e", 32: "<f", 64: "<d"}
 _UINT = {16: "<H", 32: "<I", 64: "<Q"}
 
@@ -90,7 +93,12 @@ class FpMode:
         )
 
     def rounding_of(self, mnemonic: str) -> int:
-        """The rounding that an instruction follows: that of the first float type in its name (its result's)."""
+        """The rounding that an instruction follows: that of the first float type in its name (its result's).
+
+        The approximated functions round to nearest whatever the mode: the ISA gives them an error bound, no rounding.
+        """
+        if mnemonic.split("_")[1] in APPROXIMATED:
+            return 0
         for token in mnemonic.split("_"):
             if token in ("f16", "f64"):
                 return self.round64
@@ -347,10 +355,10 @@ class Lanes(ABC):
         return (self._uint(x) | (1 << (MANTISSA_BITS[x.type.bits] - 1))).bits(x.type.name)
 
     def default_nan(self, type_name: str) -> Value:
-        """The positive quiet NaN that an invalid operation gives."""
+        """The negative quiet NaN that an invalid operation gives (CDNA3 ISA: the examples of V_LOG_F32, V_SQRT_F32)."""
         bits = TYPES[type_name].bits
         mantissa = MANTISSA_BITS[bits]
-        return self.const_bits(type_name, ((1 << (EXPONENT_BITS[bits] + 1)) - 1) << (mantissa - 1))
+        return self.const_bits(type_name, ((1 << (EXPONENT_BITS[bits] + 2)) - 1) << (mantissa - 1))
 
     def is_denormal(self, x: Value) -> Value:
         """b1: a non-zero denormal."""
@@ -405,7 +413,7 @@ class Lanes(ABC):
     def fadd(self, x: Number, y: Number) -> Value:
         """x + y of one float type (f16, f32, f64), correctly rounded in the mode's direction, denormals by the mode.
 
-        A NaN result is the first NaN source with its quiet bit set, or the positive default NaN (bits 0x7fc00000 for
+        A NaN result is the first NaN source with its quiet bit set, or the default NaN (bits 0xffc00000 for
         f32) where no source is NaN. This holds for all arithmetic here.
         """
         return self._arith("add", x, y)
@@ -430,22 +438,22 @@ class Lanes(ABC):
         return self.with_nan_rule(self.limit_f16(self.flush_result(fused), a, c, z), a, c, z)
 
     def _fma16(self, x: Value, y: Value, z: Value) -> Value:
-        """f16 x * y + z with one rounding, by way of f64 and rounding to odd (Boldo and Melquiond).
+        """f16 x * y + z with one rounding, by way of f32 and rounding to odd (Boldo and Melquiond): the product is exact.
 
         Directed roundings compose, so they need no such care.
         """
-        product = self._float("mul", self._convert_float(x, TYPES["f64"]), self._convert_float(y, TYPES["f64"]))
-        addend = self._convert_float(z, TYPES["f64"])
+        product = self._float("mul", self._convert_float(x, TYPES["f32"]), self._convert_float(y, TYPES["f32"]))
+        addend = self._convert_float(z, TYPES["f32"])
         total = self._float("add", product, addend)
         if self.rounding:
-            return total.to("f32").to("f16")
+            return total.to("f16")
         back = self._float("sub", total, product)
         error = self._float(
             "add",
             self._float("sub", product, self._float("sub", total, back)),
             self._float("sub", addend, back),
         )
-        return self.round_f64_to_f16(self.nudge_to_odd(total, error))
+        return self.nudge_to_odd(total, error).to("f16")
 
     def nudge_to_odd(self, rounded: Value, error: Value) -> Value:
         """Rounding to odd: moves a rounded value whose last bit is 0 one step towards where the error points."""
@@ -480,6 +488,10 @@ class Lanes(ABC):
         if any(v.lanes != 1 for v in values):
             values = [self.vector(v) for v in values]
         return self._fma(*values)
+
+    def raw_unary(self, op: str, x: Value) -> Value:
+        """sqrt, floor, ceil, trunc or rint without the NaN rule and denormal modes."""
+        return self._unary(op, x)
 
     def ffloor(self, x: Value) -> Value:
         """Round to an integral value (NaN quieted)."""
