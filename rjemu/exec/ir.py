@@ -364,6 +364,21 @@ class IrLanes(Lanes):
         )
         return self.make(type_, lanes, self.define(text))
 
+    def scatter(self, x: Value, index: Value, mask: Value) -> Value:
+        x, index, mask = self.vector(x), self.vector(index) & (self.wave - 1), self.vector(mask)
+        slot = self.stack(type_text(x.type, x.lanes))
+        self.store_value(slot, Value(self, x.type, x.lanes, Const(0)))
+        pointers = self.define(
+            f"getelementptr {_SCALAR_NAMES[x.type.name]}, ptr {slot.name}, {self.typed(index.to('u64'))}"
+        )
+        kind, lanes = type_text(x.type, x.lanes), x.lanes
+        name = f"llvm.masked.scatter.{_suffix(x.type, lanes)}.v{lanes}p0"
+        callee = self.module.declare(name, "void", f"{kind}, <{lanes} x ptr>, i32, <{lanes} x i1>")
+        self.emit(
+            f"call void {callee}({self.typed(x)}, <{lanes} x ptr> {pointers}, i32 {x.type.bits // 8}, {self.typed(mask)})"
+        )
+        return self.load_value(slot, x.type.name, lanes)
+
     def read_lane(self, x: Value, lane: Value) -> Value:
         index = lane & (x.lanes - 1)
         return self.make(x.type, 1, self.define(f"extractelement {self.typed(x)}, {self.typed(index)}"))

@@ -143,6 +143,13 @@ class NumpyLanes(Lanes):
     def permute(self, x: Value, index: Value) -> Value:
         return self.make(x.type, self.vector(x).data[self.vector(index).data % self.wave])
 
+    def scatter(self, x: Value, index: Value, mask: Value) -> Value:
+        out = np.zeros(self.wave, DTYPES[x.type])
+        active = self.vector(mask).data
+        for lane, item in zip(self.vector(index).data[active] % self.wave, self.vector(x).data[active], strict=True):
+            out[lane] = item
+        return self.make(x.type, out)
+
     def read_lane(self, x: Value, lane: Value) -> Value:
         return self.make(x.type, self.vector(x).data[lane.data % self.wave])
 

@@ -572,6 +572,11 @@ class Lanes(ABC):
         """Lane i takes lane index[i] (u32, modulo the wave size) of x."""
 
     @abstractmethod
+    def scatter(self, x: Value, index: Value, mask: Value) -> Value:
+        """The reverse of `permute`: lane index[i] (u32, modulo the wave size) gets lane i of x for the lanes i of mask (b1
+        vector), the highest i where several name one lane; 0 where none does."""
+
+    @abstractmethod
     def read_lane(self, x: Value, lane: Value) -> Value:
         """The scalar in one lane (u32 scalar, modulo the wave size)."""
 
