@@ -176,7 +176,11 @@ def _unpack(data: memoryview, budget: int) -> tuple[memoryview, int]:
 
 def _zlib_decompress(packed: memoryview, size: int) -> bytes:
     """What the stream holds, but at most one byte more than `size`."""
-    return zlib.decompressobj().decompress(packed, size + 1)
+    stream = zlib.decompressobj()
+    unpacked = stream.decompress(packed, size + 1)
+    if len(unpacked) <= size and not stream.eof:
+        raise zlib.error("the stream does not end")
+    return unpacked
 
 
 def _zstd_decompress(packed: memoryview, size: int) -> bytes:

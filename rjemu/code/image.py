@@ -42,8 +42,8 @@ class ImageSymbol:
 class LoadedImage:
     """A code object's contents, independent of the address that they will have.
 
-    data: the image, with 0 in the fields that depend on its address. segments: in order of offset, not overlapping.
-    fixups: those fields. alignment: what the base address must be a multiple of.
+    data: the image, complete but for the fields that depend on its address. segments: in order of offset, not
+    overlapping. fixups: those fields. alignment: what the base address must be a multiple of.
     """
 
     data: bytes

@@ -84,8 +84,10 @@ def _lay_out_relocatable(file: ElfFile) -> LoadedImage:
     }
 
     def place_of(symbol: Symbol) -> int | None:
-        section = section_places.get(symbol.section)
-        return common.get(symbol) if section is None else section + symbol.value
+        if symbol.section >= elf.SHN_LORESERVE:
+            return common.get(symbol)
+        section_place = section_places.get(symbol.section)
+        return None if section_place is None else section_place + symbol.value
 
     resolver = _Resolver(file.symbols, place_of, got=builder)
     fixups = []

@@ -18,7 +18,7 @@ NT_AMDGPU_METADATA = 32
 NOTE_OWNER = b"AMDGPU"
 
 _MAX_ELEMENTS = 1 << 16
-"""Elements of one msgpack array or map."""
+"""Elements of one msgpack array or map: room is made for them before they are read."""
 
 _T = TypeVar("_T")
 
@@ -123,8 +123,9 @@ def decode_metadata(payload: bytes) -> Metadata:
 
 
 def _unpack(payload: bytes) -> Any:
+    elements = min(len(payload), _MAX_ELEMENTS)
     try:
-        return msgpack.unpackb(payload, max_array_len=_MAX_ELEMENTS, max_map_len=_MAX_ELEMENTS)
+        return msgpack.unpackb(payload, max_array_len=elements, max_map_len=elements)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         reason = str(error) or type(error).__name__
         raise CodeObjectError(f"metadata note of {len(payload)} bytes is no msgpack document: {reason}") from error
@@ -164,7 +165,7 @@ def _get(entry: Mapping[str, Any], key: str, kind: type, place: str, default: An
         raise CodeObjectError(f"metadata of {place} has no {key}")
     if type(value) is not kind:
         raise CodeObjectError(f"metadata of {place}: {key} is {type(value).__name__}, expected {kind.__name__}")
-    if kind is int and value < 0:
+    if isinstance(value, int) and value < 0:
         raise CodeObjectError(f"metadata of {place}: {key} is {value}, expected no negative number")
     return value
 

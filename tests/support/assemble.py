@@ -53,12 +53,17 @@ def compile_hip(source: str, target: str, flags: Sequence[str] = ()) -> bytes:
     return _run_tool((*CLANG, *HIP_FLAGS, f"--offload-arch={target}", *flags), {"input.hip": source.encode()})
 
 
-def kernel_text(body: str, name: str = "kernel", directives: Mapping[str, int] | None = None) -> str:
-    """Assembly of one kernel: `body` as its code, and a descriptor of GFX9_DEFAULTS updated by `directives`.
+def kernel_text(
+    body: str,
+    name: str = "kernel",
+    directives: Mapping[str, int] | None = None,
+    defaults: Mapping[str, int] = GFX9_DEFAULTS,
+) -> str:
+    """Assembly of one kernel: `body` as its code, and a descriptor of `defaults` updated by `directives`.
 
     Directive names go without their `.amdhsa_` prefix. The body ends the wave itself (`s_endpgm`).
     """
-    fields = {**GFX9_DEFAULTS, **(directives or {})}
+    fields = {**defaults, **(directives or {})}
     lines = "\n".join(f"  .amdhsa_{field} {value}" for field, value in fields.items())
     return (
         f".text\n.globl {name}\n.p2align 8\n.type {name},@function\n{name}:\n{body}\n"
