@@ -1,0 +1,75 @@
+"""The `rjemu` command: finds the sub-command, runs it, and turns errors into one line and an exit status.
+
+Exit status: 0 success; 1 the work was done and failed (a wrong result, a kernel's fault, a timeout); 2 the request
+itself is wrong (command line, files, configuration, arguments).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from rjemu.errors import KernelFault, LaunchInterrupted, LaunchTimeout, OutOfMemory, RjemuError
+
+SUCCESS, FAILED, MISUSED = 0, 1, 2
+
+COMMANDS = {
+    "run": ("rjemu.cli.run", "run the dispatches of a job file and check their outputs"),
+    "info": ("rjemu.cli.info", "show the kernels of a code object, their arguments and resources"),
+    "disasm": ("rjemu.cli.disasm", "print a code object's instructions"),
+    "bench": ("rjemu.cli.bench", "measure rjemu against numpy on this host"),
+    "clean": ("rjemu.cli.clean", "remove shared memory that killed processes left behind"),
+}
+"""Name -> module and summary. The module's `add_parser(subparsers)` adds the command, with `handler` as a default:
+a function of the parsed arguments that gives the exit status."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line (without the program's name; by default that of the process) and gives its exit status."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    parsed = _parser(arguments).parse_args(arguments)
+    try:
+        status: int = parsed.handler(parsed)
+        sys.stdout.flush()
+    except (KernelFault, LaunchInterrupted, LaunchTimeout, OutOfMemory) as error:
+        return _fail(error, FAILED)
+    except RjemuError as error:
+        return _fail(error, MISUSED)
+    except KeyboardInterrupt:
+        return _fail("interrupted", FAILED)
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough. What is still buffered must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return SUCCESS
+    return status
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of all commands, of which only the one asked for is imported: starting up must be quick."""
+    parser = argparse.ArgumentParser(prog="rjemu", description="Run AMD GPU machine code on CPU cores.")
+    parser.add_argument("--version", action="version", version=_version())
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, (module, summary) in COMMANDS.items():
+        if name == asked:
+            importlib.import_module(module).add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"rjemu {version('rjemu')}"
+    except PackageNotFoundError:
+        return "rjemu (not installed)"
+
+
+def _fail(error: object, status: int) -> int:
+    print(f"rjemu: {' '.join(str(error).split())}", file=sys.stderr)
+    return status
