@@ -173,8 +173,7 @@ def _buffer(table: Table) -> Buffer:
     name = table.require("name", str)
     table.place = f"buffer {name!r}"
     file = table.path("file")
-    dtype_name = table.take("dtype", str)
-    dtype = None if dtype_name is None else resolve_dtype(dtype_name)
+    dtype = _dtype(table)
     shape: Sequence[int] = ()
     fill: RandomFill | float = 0
     if file is None:
@@ -187,6 +186,14 @@ def _buffer(table: Table) -> Buffer:
         fill = _fill(table, dtype)
     table.finish()
     return Buffer(name, file, dtype, tuple(shape), fill)
+
+
+def _dtype(table: Table) -> np.dtype | None:
+    name = table.take("dtype", str)
+    try:
+        return None if name is None else resolve_dtype(name)
+    except UsageError as error:
+        table.fail(str(error))
 
 
 def _fill(table: Table, dtype: np.dtype) -> RandomFill | float:

@@ -1,0 +1,182 @@
+"""Job files: what each key means, and errors that name the file and the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from rjemu.errors import UsageError
+from rjemu.jobs import Job, load_job
+from rjemu.jobs.spec import BufferArgument, Output, load_array
+
+MINIMAL = 'code = "k.hsaco"\n[[dispatches]]\nkernel = "k"\ngrid = 1\n'
+BUFFER = MINIMAL + '[[buffers]]\nname = "a"\ndtype = "float32"\nshape = 4\n'
+
+
+def parse(tmp_path: Path, text: str) -> Job:
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    return load_job(path)
+
+
+def test_whole_job(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(6, dtype=np.float16))
+    job = parse(
+        tmp_path,
+        """
+config = "gfx942_cdna3"
+wave_quantum = 1
+code = "sub/gemm.hsaco"
+
+[[buffers]]
+name = "a"
+file = "a.npy"
+
+[[buffers]]
+name = "c"
+dtype = "bfloat16"
+shape = [2, 3]
+fill = "nan"
+
+[[dispatches]]
+kernel = "gemm"
+grid = [8, 8, 1]
+block = 256
+lds_bytes = 65536
+timeout = 2.5
+args = ["a", { buffer = "c", offset = 16 }, { i32 = -5 }, { u64 = 0 }, { f16 = 0.5 }, { hex = "00ff" }, 7, 1.5, true]
+
+[[dispatches]]
+kernel = "raw"
+global_size = [100]
+block = [64]
+kernarg = ["c", { bf16 = 1 }]
+
+[[outputs]]
+buffer = "c"
+file = "c.npy"
+expect = "ref.npy"
+rtol = 1e-3
+
+[[outputs]]
+buffer = "a"
+expect = "ref.npy"
+exact = true
+""",
+    )
+    assert (job.config, job.overrides, job.code) == ("gfx942_cdna3", {"wave_quantum": 1}, tmp_path / "sub/gemm.hsaco")
+    a, c = job.buffers
+    assert np.array_equal(a.contents(), np.arange(6, dtype=np.float16))
+    assert c.contents().dtype == ml_dtypes.bfloat16
+    assert np.isnan(c.contents().astype(np.float32)).all()
+    gemm, raw = job.dispatches
+    assert (gemm.grid, gemm.block, gemm.global_size, gemm.lds_bytes, gemm.timeout) == ([8, 8, 1], [256], None, 65536, 2.5)
+    assert gemm.args == (
+        BufferArgument("a"), BufferArgument("c", 16), np.int32(-5), np.uint64(0), np.float16(0.5), b"\x00\xff", 7, 1.5, True,
+    )  # fmt: skip
+    assert [type(arg) for arg in gemm.args[2:5]] == [np.int32, np.uint64, np.float16]
+    assert (raw.args, raw.kernarg) == (None, (BufferArgument("c"), ml_dtypes.bfloat16(1)))
+    assert job.outputs == (
+        Output("c", tmp_path / "c.npy", tmp_path / "ref.npy", 1e-3, 1e-8, False),
+        Output("a", None, tmp_path / "ref.npy", 1e-5, 1e-8, True),
+    )
+
+
+def test_config_may_be_a_file_beside_the_job_or_a_table(tmp_path: Path) -> None:
+    (tmp_path / "own.json").write_text("{}")
+    assert parse(tmp_path, 'config = "own.json"\n' + MINIMAL).config == tmp_path / "own.json"
+    assert parse(tmp_path, "config = { wave_quantum = 2 }\n" + MINIMAL).config == {"wave_quantum": 2}
+    assert parse(tmp_path, MINIMAL).config == "gfx950_mi355x"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill", "check"),
+    [
+        ("float32", "3", lambda a: (a == 3).all()),
+        ("int16", "-7", lambda a: (a == -7).all()),
+        ("float16", '"nan"', lambda a: np.isnan(a).all()),
+        ("float64", '{ random = "normal", seed = 3 }', lambda a: abs(a.mean()) < 0.1 and abs(a.std() - 1) < 0.1),
+        ("float32", '{ random = "normal", mean = 5, std = 0 }', lambda a: (a == 5).all()),
+        ("float8_e4m3fn", '{ random = "uniform", low = -1, high = 1 }', lambda a: abs(a.astype(float)).max() <= 1),
+        ("int8", '{ random = "uniform", low = -128, high = 128 }', lambda a: a.min() == -128 and a.max() == 127),
+    ],
+)
+def test_fills(tmp_path: Path, dtype: str, fill: str, check: object) -> None:
+    text = MINIMAL + f'[[buffers]]\nname = "a"\ndtype = "{dtype}"\nshape = [64, 64]\nfill = {fill}\n'
+    contents = parse(tmp_path, text).buffers[0].contents()
+    assert contents.shape == (64, 64)
+    assert check(contents)  # type: ignore[operator]
+    assert parse(tmp_path, text).buffers[0].contents().tobytes() == contents.tobytes()
+
+
+def test_seeds_differ(tmp_path: Path) -> None:
+    texts = [BUFFER + f'fill = {{ random = "uniform", seed = {seed} }}\n' for seed in (1, 2)]
+    first, second = (parse(tmp_path, text).buffers[0].contents() for text in texts)
+    assert (first != second).any()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('code = "k" "j"', r"job\.toml: .*line 1, column 12"),
+        ('[[dispatches]]\nkernel = "k"', "code is missing"),
+        ('code = "k"', "dispatches is missing"),
+        ('code = 5\n[[dispatches]]\nkernel = "k"', "code must be a string, not 5"),
+        (MINIMAL + "gird = 2", r"dispatches\[0\] \(k\): has no key 'gird'; there are kernel, grid,"),
+        (MINIMAL.replace("grid = 1", 'grid = "8"'), r"grid must be a whole number or a list, not '8'"),
+        (MINIMAL.replace("grid = 1", "grid = [1, 2.5]"), "grid must be whole numbers"),
+        (MINIMAL.replace("grid = 1", "grid = true"), "grid must be a whole number or a list, not True"),
+        (MINIMAL + 'args = ["b"]', r"args\[0\]: there is no buffer 'b'"),
+        (MINIMAL + "args = [{ i33 = 1 }]", r"args\[0\]: type 'i33' is not known; there are i8"),
+        (MINIMAL + "args = [{ i32 = 1.5 }]", r"i32 must be a whole number, not 1.5"),
+        (MINIMAL + "args = [{ u8 = 256 }]", r"256 is no u8"),
+        (MINIMAL + "args = [{ f32 = 1, f16 = 2 }]", "is no argument"),
+        (MINIMAL + 'args = [{ hex = "0g" }]', "no hexadecimal"),
+        (MINIMAL + "args = [[1]]", r"args\[0\]: must be a table"),
+        (BUFFER + "size = 5", r"buffer 'a': has no key 'size'"),
+        (BUFFER + '[[buffers]]\nname = "a"\nfile = "a.npy"', "two buffers have the same name"),
+        (BUFFER.replace("shape = 4", ""), "needs a shape"),
+        (BUFFER.replace("shape = 4", "shape = [-1]"), "needs a shape of sizes that are not negative"),
+        (BUFFER.replace('dtype = "float32"', ""), "needs a file, or dtype and shape"),
+        (BUFFER.replace("float32", "float33"), "buffer 'a': 'float33' is no dtype"),
+        (BUFFER.replace("float32", "int8") + "fill = 128", "fill 128 is no int8"),
+        (BUFFER.replace("float32", "int8") + 'fill = "nan"', "fill nan is no int8"),
+        (BUFFER + 'fill = "zero"', "fill 'zero' is not known"),
+        (BUFFER + 'fill = { random = "beta" }', "random 'beta' is not known"),
+        (BUFFER + 'fill = { random = "uniform", low = 1, high = 0 }', "no bounds of uniform numbers"),
+        (BUFFER + 'fill = { random = "normal", std = -1 }', "no bounds of normal"),
+        (BUFFER + 'fill = { random = "normal", seed = -1 }', "seed is -1"),
+        (BUFFER + 'fill = { random = "normal", low = 1 }', "has no key 'low'"),
+        (BUFFER.replace("float32", "int8") + 'fill = { random = "uniform", high = 300 }', "no bounds"),
+        (BUFFER.replace("float32", "int8") + 'fill = { random = "normal" }', "normal random numbers are no int8"),
+        (BUFFER + '[[outputs]]\nbuffer = "z"\nfile = "z.npy"', r"outputs\[0\] \(z\): there is no buffer 'z'"),
+        (BUFFER + '[[outputs]]\nbuffer = "a"', "needs a file to write, or an expect"),
+        (BUFFER + '[[outputs]]\nbuffer = "a"\nexpect = "a.npy"\nexact = 1', "exact must be true or false"),
+        ("dispatches = 5\n" + 'code = "k"', "dispatches must be a list"),
+        ('code = "k"\ndispatches = [5]', r"dispatches\[0\]: must be a table, not 5"),
+    ],
+)
+def test_errors_name_file_and_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        parse(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path / 'job.toml'}: ")
+
+
+def test_arrays_from_files(tmp_path: Path) -> None:
+    bf16 = np.arange(4).astype(ml_dtypes.bfloat16)
+    np.save(tmp_path / "bf16.npy", bf16)
+    assert load_array(tmp_path / "bf16.npy", np.dtype(ml_dtypes.bfloat16)).tobytes() == bf16.tobytes()
+    np.save(tmp_path / "f32.npy", np.zeros(3, np.float32))
+    with pytest.raises(UsageError, match="holds float32, not float64"):
+        load_array(tmp_path / "f32.npy", np.dtype(np.float64))
+    np.save(tmp_path / "objects.npy", np.array([{}]))
+    (tmp_path / "text.npy").write_text("1 2 3")
+    np.savez(tmp_path / "many.npz", a=np.zeros(1))
+    for name in ("objects.npy", "text.npy", "many.npz"):
+        with pytest.raises(UsageError, match=r"is no \.npy file"):
+            load_array(tmp_path / name, None)
+    with pytest.raises(UsageError, match="cannot read"):
+        load_array(tmp_path / "absent.npy", None)
