@@ -1,0 +1,180 @@
+"""`rjemu run` from job file to exit status, with an executor that computes one known kernel in numpy."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.assemble import compile_hip, link
+
+from rjemu.cli.main import main
+from rjemu.errors import FaultPlace, LaunchTimeout, MemoryFault
+from rjemu.exec.dispatch import DispatchResult, DispatchSpec
+from rjemu.shm.vram import Vram
+from rjemu.vm import machine as machine_module
+
+HIP = """
+extern "C" __attribute__((global)) void scale(float *data, float factor, int count) {
+  int i = __builtin_amdgcn_workgroup_id_x() * 64 + __builtin_amdgcn_workitem_id_x();
+  if (i < count) data[i] *= factor;
+}
+"""
+
+JOB = """
+config = "gfx950_mi355x"
+local_mem_size = 1048576
+code = "scale.hsaco"
+[[buffers]]
+name = "x"
+file = "x.npy"
+[[dispatches]]
+kernel = "scale"
+grid = 2
+block = 64
+args = ["x", { f32 = 2.0 }, { i32 = 100 }]
+[[outputs]]
+buffer = "x"
+file = "y.npy"
+expect = "ref.npy"
+exact = true
+"""
+
+
+class ScaleExecutor:
+    """Runs every dispatch as `scale`, whose arguments it reads from the kernarg segment."""
+
+    def __init__(self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None) -> None:
+        self.vram = vram
+
+    def add_code(self, address: int, nbytes: int) -> None: ...
+
+    def remove_code(self, address: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def run(
+        self, spec: DispatchSpec, *, timeout: float | None, progress: Callable[[int, int], None] | None
+    ) -> DispatchResult:
+        if progress is not None:
+            progress(0, spec.workgroups)
+            progress(spec.workgroups, spec.workgroups)
+        kernarg = int(spec.user_sgprs[0]) | int(spec.user_sgprs[1]) << 32
+        data, factor, count = self.vram.view(kernarg, 16).view([("data", "u8"), ("factor", "f4"), ("count", "i4")])[0]
+        self.vram.view(int(data), 4 * int(count)).view(np.float32)[:] *= factor
+        return DispatchResult(wave_instructions=24, seconds=0.25)
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(machine_module, "_executor_class", lambda name: ScaleExecutor)
+    (tmp_path / "scale.hsaco").write_bytes(link(compile_hip(HIP, "gfx950")))
+    np.save(tmp_path / "x.npy", np.arange(100, dtype=np.float32))
+    np.save(tmp_path / "ref.npy", 2 * np.arange(100, dtype=np.float32))
+    path = tmp_path / "job.toml"
+    path.write_text(JOB)
+    return path
+
+
+def test_success_prints_times_and_comparison_and_writes_the_output(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(job)]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert lines[0] == "scale: 0.250 s, 24 wave instructions (0.0 million/s)"
+    assert lines[1].startswith("x: ok, 100 elements, largest error 0 absolute, 0 relative; saved to ")
+    assert captured.err == ""
+    assert np.array_equal(np.load(job.parent / "y.npy"), 2 * np.arange(100, dtype=np.float32))
+
+
+def test_wrong_result_is_status_1_and_says_where(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reference = 2 * np.arange(100, dtype=np.float32)
+    reference[7] += 1
+    np.save(job.parent / "ref.npy", reference)
+    assert main(["run", str(job)]) == 1
+    assert "x: WRONG, 1 of 100 elements differ, first at [7], largest error 1 absolute" in capsys.readouterr().out
+
+
+def test_json(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(job), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["succeeded"] is True
+    assert report["dispatches"] == [{"kernel": "scale", "seconds": 0.25, "wave_instructions": 24}]
+    (output,) = report["outputs"]
+    assert (output["buffer"], output["matches"], output["mismatches"]) == ("x", True, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("{ i32 = 100 }", "{ i64 = 100 }"), "kernel scale, argument 2: takes a value of 4 bytes, given int64 of 8 bytes"),
+        (('"scale"', '"scales"'), "no kernel 'scales'"),
+        (("gfx950_mi355x", "gfx942_cdna3"), "gfx942"),
+        (("local_mem_size", "local_mem"), "no field 'local_mem' to override"),
+        (("block = 64", "block = 2048"), "at most 1024"),
+        (('file = "x.npy"', 'file = "z.npy"'), "cannot read"),
+        (('file = "y.npy"', 'file = "none/y.npy"'), "cannot write"),
+        (("exact = true", "rtol = 1\n[[outputs]]\nbuffer = 'x'\nexpect = 'scale.hsaco'"), "is no .npy file"),
+    ],
+)
+def test_mistakes_are_status_2(job: Path, change: tuple[str, str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    job.write_text(JOB.replace(*change))
+    assert main(["run", str(job)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryFault("store outside device memory", FaultPlace("scale", (1, 0, 0), 0, 3, 0x1234, "s_nop 0")),
+        LaunchTimeout("the launch took longer than 1 s"),
+    ],
+)
+def test_kernel_faults_are_one_line_and_status_1(
+    job: Path, error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: ScaleExecutor, spec: DispatchSpec, **options: Any) -> DispatchResult:
+        raise error
+
+    monkeypatch.setattr(ScaleExecutor, "run", fail)
+    assert main(["run", str(job)]) == 1
+    assert capsys.readouterr().err == f"rjemu: {error}\n"
+
+
+def test_values_of_a_kernarg_list_are_laid_out_naturally(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job.write_text(JOB.replace("args =", "kernarg ="))
+    assert main(["run", str(job)]) == 0
+    job.write_text(JOB.replace("args =", "kernarg =").replace("{ i32 = 100 }", "100"))
+    assert main(["run", str(job)]) == 2
+    assert "kernarg[2]: 100 needs a type" in capsys.readouterr().err
+
+
+def test_progress_is_shown_on_a_terminal_only(
+    job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal:
+        """Standard error as a terminal."""
+
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        def isatty(self) -> bool:
+            return True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._stream, name)
+
+    monkeypatch.setenv("TERM", "xterm")
+
+    monkeypatch.setattr(sys, "stderr", Terminal(sys.stderr))
+    assert main(["run", str(job)]) == 0
+    captured = capsys.readouterr()
+    assert "scale" in captured.err
+    assert "2/2" in captured.err
+    assert "\x1b" not in captured.out
