@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rjemu import errors
+
 if TYPE_CHECKING:
     from rjemu.exec.dispatch import DispatchResult as DispatchResult
     from rjemu.vm.array import DeviceArray as DeviceArray
@@ -19,7 +21,7 @@ _EXPORTS = {
     "Module": "rjemu.vm.module",
 }
 
-__all__ = ["DeviceArray", "DispatchResult", "LoadedKernel", "Machine", "Module"]
+__all__ = ["DeviceArray", "DispatchResult", "LoadedKernel", "Machine", "Module", "errors"]
 
 
 def __getattr__(name: str) -> Any:

@@ -46,6 +46,10 @@ class DeviceArray:
             raise MachineClosed("the machine of the device array has been closed")
         return self._address
 
+    def is_in(self, vram: Vram) -> bool:
+        """Whether the array is in that device memory."""
+        return self._vram is vram
+
     def to_host(self) -> np.ndarray:
         """A copy in host memory."""
         return self._view().copy()

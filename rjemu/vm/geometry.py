@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
@@ -39,14 +39,12 @@ class Geometry:
     @property
     def full_workgroups(self) -> Size3:
         """Workgroups per dimension that are not partial."""
-        x, y, z = (size // block for size, block in zip(self.global_size, self.block, strict=True))
-        return x, y, z
+        return _triple(size // block for size, block in zip(self.global_size, self.block, strict=True))
 
     @property
     def remainders(self) -> Size3:
         """Size per dimension of the partial last workgroup, 0 where there is none."""
-        x, y, z = (size % block for size, block in zip(self.global_size, self.block, strict=True))
-        return x, y, z
+        return _triple(size % block for size, block in zip(self.global_size, self.block, strict=True))
 
 
 def resolve_geometry(grid: Extent | None, global_size: Extent | None, block: Extent) -> Geometry:
@@ -85,6 +83,6 @@ def _extent(what: str, value: Extent) -> tuple[Size3, int]:
     return _triple([*sizes, 1, 1][:3]), len(sizes)
 
 
-def _triple(values: Sequence[int] | object) -> Size3:
-    x, y, z = values  # type: ignore[misc]
+def _triple(values: Iterable[int]) -> Size3:
+    x, y, z = values
     return x, y, z

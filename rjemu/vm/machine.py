@@ -163,6 +163,9 @@ class Machine:
             if args or kernel.descriptor.kernarg_size:
                 raise LaunchError(f"kernel {kernel.name} has no metadata that describes its arguments: kernarg= is needed")
             return b""
+        for index, value in enumerate(args or ()):
+            if isinstance(value, DeviceArray) and not value.is_in(self.vram):
+                raise LaunchError(f"kernel {kernel.name}, argument {index}: the array is another machine's")
         return pack_arguments(kernel.metadata, args or (), hidden)
 
     @contextmanager

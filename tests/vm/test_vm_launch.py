@@ -286,6 +286,15 @@ def test_arguments_reach_the_kernarg_segment(gpu: rjemu.Machine) -> None:
         kernel.launch(1, 96, [array, 7], kernarg=bytes(24))
 
 
+def test_an_array_of_another_machine_is_refused(gpu: rjemu.Machine) -> None:
+    """Two machines use the same addresses: it would silently be other memory."""
+    kernel = load(gpu, extra=metadata("{.offset: 0, .size: 8, .value_kind: global_buffer}", size=8), kernarg_size=8)
+    with rjemu.Machine("gfx942_cdna3", local_mem_size=1 << 20) as other:
+        array = other.zeros(4, np.int8)
+        with pytest.raises(LaunchError, match="argument 0: the array is another machine's"):
+            kernel.launch(1, 64, [array])
+
+
 def test_kernel_without_metadata_takes_bytes_only(gpu: rjemu.Machine) -> None:
     kernel = load(gpu, kernarg_size=8)
     for args in (None, [1]):
