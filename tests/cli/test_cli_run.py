@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.assemble import compile_hip, link
+from support.executors import RecordingExecutor, kernarg_address, recording
 
 from rjemu.cli.main import main
 from rjemu.errors import FaultPlace, LaunchTimeout, MemoryFault
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
-from rjemu.shm.vram import Vram
-from rjemu.vm import machine as machine_module
 
 HIP = """
 extern "C" __attribute__((global)) void scale(float *data, float factor, int count) {
@@ -45,46 +44,36 @@ exact = true
 """
 
 
-class ScaleExecutor:
-    """Runs every dispatch as `scale`, whose arguments it reads from the kernarg segment."""
-
-    def __init__(self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None) -> None:
-        self.vram = vram
-
-    def add_code(self, address: int, nbytes: int) -> None: ...
-
-    def remove_code(self, address: int) -> None: ...
-
-    def close(self) -> None: ...
-
-    def run(
-        self, spec: DispatchSpec, *, timeout: float | None, progress: Callable[[int, int], None] | None
-    ) -> DispatchResult:
-        if progress is not None:
-            progress(0, spec.workgroups)
-            progress(spec.workgroups, spec.workgroups)
-        kernarg = int(spec.user_sgprs[0]) | int(spec.user_sgprs[1]) << 32
-        data, factor, count = self.vram.view(kernarg, 16).view([("data", "u8"), ("factor", "f4"), ("count", "i4")])[0]
-        self.vram.view(int(data), 4 * int(count)).view(np.float32)[:] *= factor
-        return DispatchResult(wave_instructions=24, seconds=0.25)
+def scale(executor: RecordingExecutor, spec: DispatchSpec) -> None:
+    """The kernel, with arguments from the kernarg segment."""
+    layout = [("data", "u8"), ("factor", "f4"), ("count", "i4")]
+    data, factor, count = executor.vram.view(kernarg_address(spec), 16).view(layout)[0]
+    executor.vram.view(int(data), 4 * int(count)).view(np.float32)[:] *= factor
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(machine_module, "_executor_class", lambda name: ScaleExecutor)
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "scale.hsaco").write_bytes(link(compile_hip(HIP, "gfx950")))
     np.save(tmp_path / "x.npy", np.arange(100, dtype=np.float32))
     np.save(tmp_path / "ref.npy", 2 * np.arange(100, dtype=np.float32))
     path = tmp_path / "job.toml"
     path.write_text(JOB)
-    return path
+    run = RecordingExecutor.run
+
+    def run_scale(self: RecordingExecutor, spec: DispatchSpec, **options: Any) -> DispatchResult:
+        scale(self, spec)
+        return run(self, spec, **options)
+
+    monkeypatch.setattr(RecordingExecutor, "run", run_scale)
+    with recording():
+        yield path
 
 
 def test_success_prints_times_and_comparison_and_writes_the_output(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(job)]) == 0
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
-    assert lines[0] == "scale: 0.250 s, 24 wave instructions (0.0 million/s)"
+    assert lines[0] == "scale: 0.500 s, 24 wave instructions (0.0 million/s)"
     assert lines[1].startswith("x: ok, 100 elements, largest error 0 absolute, 0 relative; saved to ")
     assert captured.err == ""
     assert np.array_equal(np.load(job.parent / "y.npy"), 2 * np.arange(100, dtype=np.float32))
@@ -102,7 +91,7 @@ def test_json(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(job), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["succeeded"] is True
-    assert report["dispatches"] == [{"kernel": "scale", "seconds": 0.25, "wave_instructions": 24}]
+    assert report["dispatches"] == [{"kernel": "scale", "seconds": 0.5, "wave_instructions": 24}]
     (output,) = report["outputs"]
     assert (output["buffer"], output["matches"], output["mismatches"]) == ("x", True, 0)
 
@@ -139,10 +128,10 @@ def test_mistakes_are_status_2(job: Path, change: tuple[str, str], message: str,
 def test_kernel_faults_are_one_line_and_status_1(
     job: Path, error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: ScaleExecutor, spec: DispatchSpec, **options: Any) -> DispatchResult:
+    def fail(self: RecordingExecutor, spec: DispatchSpec, **options: Any) -> DispatchResult:
         raise error
 
-    monkeypatch.setattr(ScaleExecutor, "run", fail)
+    monkeypatch.setattr(RecordingExecutor, "run", fail)
     assert main(["run", str(job)]) == 1
     assert capsys.readouterr().err == f"rjemu: {error}\n"
 

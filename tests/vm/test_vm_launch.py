@@ -4,58 +4,27 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.assemble import build, kernel_text
+from support.executors import executor_of, kernarg_address, recording
 
 import rjemu
 from rjemu.errors import CodeObjectError, KernelNotFound, LaunchError, MachineClosed, OutOfMemory, UsageError
-from rjemu.exec.dispatch import DispatchResult, DispatchSpec
-from rjemu.shm.vram import Vram
-from rjemu.vm import machine as machine_module
+from rjemu.exec.dispatch import DispatchSpec
 from rjemu.vm.packets import AMD_QUEUE, DISPATCH_PACKET
 
 END = "s_endpgm"
 
 
-class RecordingExecutor:
-    """Stands in for an executor: keeps the dispatch, and what a wave would find through its pointers."""
-
-    def __init__(self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None) -> None:
-        self.vram = vram
-        self.code: dict[int, int] = {}
-        self.specs: list[DispatchSpec] = []
-        self.on_run: Callable[[DispatchSpec], None] = lambda spec: None
-
-    def add_code(self, address: int, nbytes: int) -> None:
-        self.code[address] = nbytes
-
-    def remove_code(self, address: int) -> None:
-        del self.code[address]
-
-    def run(self, spec: DispatchSpec, *, timeout: float | None, progress: Any) -> DispatchResult:
-        self.specs.append(spec)
-        self.on_run(spec)
-        return DispatchResult(wave_instructions=1, seconds=0.5)
-
-    def close(self) -> None:
-        self.code.clear()
-
-
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[rjemu.Machine]:
-    monkeypatch.setattr(machine_module, "_executor_class", lambda name: RecordingExecutor)
-    with rjemu.Machine("gfx950_mi355x", local_mem_size=1 << 28) as machine:
+def gpu() -> Iterator[rjemu.Machine]:
+    with recording(), rjemu.Machine("gfx950_mi355x", local_mem_size=1 << 28) as machine:
         yield machine
-
-
-def executor_of(gpu: rjemu.Machine) -> RecordingExecutor:
-    assert isinstance(gpu._executor, RecordingExecutor)
-    return gpu._executor
 
 
 def load(gpu: rjemu.Machine, body: str = END, extra: str = "", **directives: int) -> rjemu.LoadedKernel:
@@ -272,9 +241,7 @@ def test_arguments_reach_the_kernarg_segment(gpu: rjemu.Machine) -> None:
     kernel = load(gpu, extra=metadata(args, size=24), kernarg_size=24)
     array = gpu.zeros(4, np.int32)
     seen: list[bytes] = []
-    executor_of(gpu).on_run = lambda spec: seen.append(
-        gpu.vram.view(int(spec.user_sgprs[0]) | int(spec.user_sgprs[1]) << 32, 24).tobytes()
-    )
+    executor_of(gpu).on_run = lambda spec: seen.append(gpu.vram.view(kernarg_address(spec), 24).tobytes())
     kernel.launch(1, 96, [array, 7])
     kernel.launch(1, 96, kernarg=struct.pack("<QI", array.address, 7))
     assert seen == [struct.pack("<QIxxxxHxxxxxx", array.address, 7, 96)] * 2

@@ -1,0 +1,61 @@
+"""A stand-in for an executor, for tests of what surrounds one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import rjemu
+from rjemu.exec.dispatch import DispatchResult, DispatchSpec
+from rjemu.shm.vram import Vram
+from rjemu.vm import machine as machine_module
+
+
+class RecordingExecutor:
+    """Executes nothing: keeps the code ranges and the dispatches, and calls `on_run` in place of the kernel."""
+
+    def __init__(self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None) -> None:
+        self.vram = vram
+        self.code: dict[int, int] = {}
+        self.specs: list[DispatchSpec] = []
+        self.on_run: Callable[[DispatchSpec], None] = lambda spec: None
+
+    def add_code(self, address: int, nbytes: int) -> None:
+        self.code[address] = nbytes
+
+    def remove_code(self, address: int) -> None:
+        del self.code[address]
+
+    def run(
+        self, spec: DispatchSpec, *, timeout: float | None, progress: Callable[[int, int], None] | None
+    ) -> DispatchResult:
+        self.specs.append(spec)
+        self.on_run(spec)
+        if progress is not None:
+            progress(spec.workgroups, spec.workgroups)
+        return DispatchResult(wave_instructions=24, seconds=0.5)
+
+    def close(self) -> None:
+        self.code.clear()
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Machines made inside get a RecordingExecutor."""
+    with mock.patch.object(machine_module, "_executor_class", lambda name: RecordingExecutor):
+        yield
+
+
+def executor_of(gpu: rjemu.Machine) -> RecordingExecutor:
+    """The stand-in of a machine made inside `recording`."""
+    executor: Any = gpu._executor
+    assert isinstance(executor, RecordingExecutor)
+    return executor
+
+
+def kernarg_address(spec: DispatchSpec) -> int:
+    """The kernarg pointer of a kernel that asks for no other pointer before it."""
+    return int(spec.user_sgprs[0]) | int(spec.user_sgprs[1]) << 32
