@@ -124,7 +124,7 @@ class ElfFile:
             self.type,
             self.machine,
             _,
-            self.entry,
+            _,
             segments_at,
             sections_at,
             self.flags,
