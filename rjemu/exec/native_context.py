@@ -7,6 +7,7 @@ when the wave leaves the loop; then the context's event fields say why.
 
 from __future__ import annotations
 
+from rjemu.exec.host_rounding import HostRounding
 from rjemu.exec.ir import IrLanes, Module, Ptr
 from rjemu.exec.layout import (
     CLOCK_STEP,
@@ -46,7 +47,21 @@ class NativeContext(NativeMemory, IrLanes, Context):
                 self._leave(EVENTS["mode"])
             else:
                 self.ret(self._next())
-        self.finish(name, "ptr", SIGNATURE)
+        self.finish(name, "ptr", SIGNATURE, "nounwind noinline")
+
+    def write_rounding_wrapper(self, name: str, body: str) -> None:
+        """Add function `name`, which calls `body` with the host rounding in this instruction's direction.
+
+        A call, because LLVM may move plain arithmetic across a change of the control register.
+        """
+        wrapper = IrLanes(self.module, self.wave)
+        control = HostRounding(wrapper)
+        before = control.read()
+        control.write(control.with_direction(before, self.rounding))
+        result = wrapper.call(f"@{body}", "ptr", [self.context_ptr, self.wave_ptr, self.record_ptr])
+        control.write(before)
+        wrapper.ret(Ptr(result))
+        wrapper.finish(name, "ptr", SIGNATURE)
 
     def _next(self) -> Ptr:
         return self.offset(self.record_ptr, self.load_value(self.offset(self.record_ptr, RECORD_STEP), "u32").to("u64"))
@@ -111,6 +126,18 @@ class NativeContext(NativeMemory, IrLanes, Context):
     def set_scalar(self, op: Operand, k: int, value: Value) -> None:
         assert op.kind == "s"
         self.store_value(self.operand_ptr(op, k), self.coerce(value, TYPES["u32"]))
+
+    def scalar_number(self, op: Operand) -> Value:
+        return ((self._operand_offset(op) - WAVE["scalars"]) >> 2).to("u32")
+
+    def _scalar_ptr(self, number: Value) -> Ptr:
+        return self.offset(self._state("scalars"), (number & (SCALAR_COUNT - 1)).to("u64") << 2)
+
+    def scalar_at(self, number: Value) -> Value:
+        return self.load_value(self._scalar_ptr(number), "u32")
+
+    def set_scalar_at(self, number: Value, value: Value) -> None:
+        self.store_value(self._scalar_ptr(number), value)
 
     def constant(self, op: Operand, bits: int) -> Value:
         slot = self.offset(self.record_ptr, operand_slot(self._operand_index(op)))

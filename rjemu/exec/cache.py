@@ -1,0 +1,101 @@
+"""The handler cache on disk: object code by function name, for this version of rjemu, of LLVM and of the host's CPU.
+
+The directory holds code that will be executed, so it must belong to the user and be closed to others (mode 0700).
+A pack is two files, NAME.o (the object) and NAME.txt (its functions, a line each), the second written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from rjemu.exec.compiler import host_cpu, host_features
+
+_CODE_PACKAGES = ("isa", "exec", "mma")
+_MAX_OBJECT = 64 << 20
+
+
+@lru_cache(maxsize=1)
+def fingerprint() -> str:
+    """Hash of everything that handlers' code depends on besides their key."""
+    digest = hashlib.sha256()
+    root = Path(__file__).resolve().parent.parent
+    for package in _CODE_PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode())
+            digest.update(path.read_bytes())
+    digest.update(repr((llvm.llvm_version_info, host_cpu(), sorted(host_features()))).encode())
+    return digest.hexdigest()[:32]
+
+
+def default_directory() -> Path:
+    """The user's cache directory by the XDG base directory specification."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "rjemu" / "handlers"
+
+
+class HandlerCache:
+    """Packs of object code. A directory that is not private, or cannot be written, is not used: everything is compiled."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = _private_directory((directory or default_directory()) / fingerprint())
+        self._packs: dict[str, Path] = {}
+        if self.directory is not None:
+            for listing in self.directory.glob("*.txt"):
+                for name in listing.read_text().split():
+                    self._packs.setdefault(name, listing.with_suffix(".o"))
+
+    def find(self, name: str) -> Path | None:
+        """The pack that holds a function."""
+        return self._packs.get(name)
+
+    def read(self, pack: Path) -> tuple[bytes, list[str]]:
+        """(object code, its functions). OSError if the pack is gone."""
+        with pack.open("rb") as file:
+            code = file.read(_MAX_OBJECT)
+        return code, pack.with_suffix(".txt").read_text().split()
+
+    def forget(self, pack: Path) -> None:
+        """Drop a pack that turned out damaged."""
+        self._packs = {name: path for name, path in self._packs.items() if path != pack}
+
+    def write(self, code: bytes, names: list[str]) -> None:
+        """Keep an object for later processes; a full or read-only disk is no error, the cache only saves time."""
+        if self.directory is None:
+            return
+        stem = hashlib.sha256(code).hexdigest()[:24]
+        try:
+            _write_atomically(self.directory / f"{stem}.o", code)
+            _write_atomically(self.directory / f"{stem}.txt", "\n".join(names).encode())
+        except OSError:
+            return
+        for name in names:
+            self._packs.setdefault(name, self.directory / f"{stem}.o")
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
+
+
+def _private_directory(path: Path) -> Path | None:
+    """The directory, made if need be; None unless it is this user's and nobody else's."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.stat()
+    except OSError:
+        return None
+    private = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) & 0o077 == 0
+    return path if private and os.access(path, os.W_OK) else None
