@@ -1,5 +1,5 @@
 """What the instructions do. Importing the package fills the registry (`semantics.registry`)."""
 
-from rjemu.isa.semantics import buffer, buffer_format, ds, flat
+from rjemu.isa.semantics import buffer, buffer_format, convert, convert_small, ds, flat, lane_moves
 
-__all__ = ["buffer", "buffer_format", "ds", "flat"]
+__all__ = ["buffer", "buffer_format", "convert", "convert_small", "ds", "flat", "lane_moves"]
