@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from rjemu.exec.fenv import rounding
-from rjemu.exec.layout import CLOCK_STEP, EVENTS
+from rjemu.exec.layout import CLOCK_STEP, EVENTS, SCALAR_COUNT
 from rjemu.exec.memory import AccessError, ReferenceMemory
 from rjemu.exec.numpy_lanes import NumpyLanes
 from rjemu.exec.reference_atomics import combine
 from rjemu.exec.wave import WaveState
+from rjemu.isa.atomics import atomic_mode
 from rjemu.isa.context import AtomicOp, Context, Event, Semantic, Space
 from rjemu.isa.instruction import Instruction, Operand
 from rjemu.isa.lanes import BOOL, TYPES, FpMode, Value
@@ -79,6 +80,16 @@ class NumpyContext(NumpyLanes, Context):
         words = value.data.view(np.uint32)
         self.state.scalars[code : code + len(words)] = words
 
+    def scalar_number(self, op: Operand) -> Value:
+        return self.const("u32", op.index)
+
+    def scalar_at(self, number: Value) -> Value:
+        index = int(number.data[0]) % SCALAR_COUNT
+        return self._u32(self.state.scalars[index : index + 1].copy())
+
+    def set_scalar_at(self, number: Value, value: Value) -> None:
+        self.state.scalars[int(number.data[0]) % SCALAR_COUNT] = value.data[0]
+
     def scc(self) -> Value:
         return self.make(BOOL, np.array([self.state.word("scc") != 0]))
 
@@ -113,6 +124,10 @@ class NumpyContext(NumpyLanes, Context):
     def clock(self) -> Value:
         self.state.set_long("clock", self.state.long("clock") + CLOCK_STEP)
         return self.const("u64", self.state.long("clock"))
+
+    def when(self, condition: Value, effects: Callable[[], None]) -> None:
+        if condition.data.any():
+            effects()
 
     # --- memory ---
 
@@ -168,6 +183,7 @@ class NumpyContext(NumpyLanes, Context):
         bits = self.vector(data).data.view(dtype)
         other = bits if compare is None else self.vector(compare).data.view(dtype)
         old = np.zeros(self.wave, dtype)
+        fp = atomic_mode(self.fp, space)
         views = self._views(space, address, dtype.itemsize, mask, "atomic")
         for (lane, start), _ in views:
             if start % dtype.itemsize:
@@ -175,24 +191,27 @@ class NumpyContext(NumpyLanes, Context):
         for (lane, _), view in views:
             cell = view.view(dtype)
             old[lane] = cell[0]
-            cell[0] = combine(op, type_name, int(cell[0]), int(bits[lane]), int(other[lane]), self.fp)
+            cell[0] = combine(op, type_name, int(cell[0]), int(bits[lane]), int(other[lane]), fp)
         return self.make(data.type, old.view(data.data.dtype))
 
-    def scalar_load(self, address: Value, dwords: int) -> list[Value]:
+    def _scalar_view(self, address: Value, dwords: int, limit: Value | None, access: str) -> np.ndarray:
+        """The bytes of the first `limit` dwords."""
         start = int(address.data[0])
+        nbytes = 4 * (dwords if limit is None else int(limit.data[0]))
         try:
-            words = self.memory.view("global", start, 4 * dwords).copy().view(np.uint32)
+            return self.memory.view("global", start, nbytes) if nbytes else np.zeros(0, np.uint8)
         except AccessError as error:
-            raise AccessError("scalar", "load", start, None, error.nbytes) from None
+            raise AccessError("scalar", access, start, None, error.nbytes) from None
+
+    def scalar_load(self, address: Value, dwords: int, limit: Value | None = None) -> list[Value]:
+        inside = self._scalar_view(address, dwords, limit, "load").view(np.uint32)
+        words = np.zeros(dwords, np.uint32)
+        words[: len(inside)] = inside
         return [self._u32(words[k : k + 1]) for k in range(dwords)]
 
-    def scalar_store(self, address: Value, values: Sequence[Value]) -> None:
-        start = int(address.data[0])
-        try:
-            view = self.memory.view("global", start, 4 * len(values))
-        except AccessError as error:
-            raise AccessError("scalar", "store", start, None, error.nbytes) from None
-        view[:] = np.concatenate([v.data for v in values]).view(np.uint8)
+    def scalar_store(self, address: Value, values: Sequence[Value], limit: Value | None = None) -> None:
+        view = self._scalar_view(address, len(values), limit, "store")
+        view[:] = np.concatenate([v.data for v in values]).view(np.uint8)[: len(view)]
 
     def scratch_base(self) -> Value:
         return self.const("u64", self.state.long("scratch_base"))

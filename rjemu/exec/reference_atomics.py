@@ -42,5 +42,5 @@ def combine(op: str, type_name: str, old: int, data: int, compare: int, fp: FpMo
     if op in INTEGER:
         return INTEGER[op](old, data, compare, type_.bits) & ((1 << type_.bits) - 1)
     lanes = NumpyLanes(1, fp)
-    new = float_combine(lanes, op, lanes.const_bits(type_name, old), lanes.const_bits(type_name, data))
+    new = float_combine(lanes, op, *(lanes.const_bits(type_name, pattern) for pattern in (old, data, compare)))
     return int(new.bits(f"u{type_.bits}").data[0])

@@ -1,38 +1,62 @@
-"""The floating-point atomics' arithmetic, written once for both executors.
+"""The floating-point atomics' arithmetic, written once for both executors (CDNA4 ISA, "Float Memory Atomics").
 
-Memory's value is the first operand. Atomics round to nearest even and keep denormals whatever the wave's mode says.
+Memory's value is the first operand. Atomics round to nearest even whatever the wave's mode says. Denormals follow
+`atomic_mode`: the comparisons of min, max and compare-and-swap see flushed inputs, but min and max deliver the chosen
+operand as it was.
 """
 
 from __future__ import annotations
 
-from rjemu.isa.lanes import Lanes, Value
+from dataclasses import replace
+
+from rjemu.isa.lanes import FpMode, Lanes, Value
 
 
-def float_combine(b: Lanes, op: str, old: Value, data: Value) -> Value:
-    """fadd, fmin, fmax on f32 or f64; pk_add_f16, pk_add_bf16 on the halves of a u32. Raises KeyError for another op."""
+def atomic_mode(fp: FpMode, space: str) -> FpMode:
+    """The mode that an atomic in that address space follows: LDS obeys the wave's denormal control, the L2 cache keeps
+    denormals (LLVM, "memory-atomic-fadd-f32-denormal-support")."""
+    return replace(fp, round32=0, round64=0, fp16_ovfl=False) if space == "lds" else FpMode()
+
+
+def float_combine(b: Lanes, op: str, old: Value, data: Value, compare: Value) -> Value:
+    """What memory becomes: fadd, fmin, fmax, fcmpswap on f32 or f64; pk_add_f16, pk_add_bf16 on the halves of a u32.
+
+    b.fp must be the `atomic_mode`. compare counts for fcmpswap only. Raises KeyError for another op.
+    """
+    if op == "fcmpswap":
+        return b.select(b.flush_input(old) == b.flush_input(compare), b.flush_input(data), old)
     return {"fadd": _add, "fmin": _min, "fmax": _max, "pk_add_f16": _pk_add_f16, "pk_add_bf16": _pk_add_bf16}[op](
         b, old, data
     )
 
 
 def _add(b: Lanes, x: Value, y: Value) -> Value:
-    return b.with_nan_rule(b.raw("add", x, y), x, y)
+    """The first NaN wins, quieted. f64 sums keep denormals everywhere."""
+    if x.type.bits == 64:
+        return b.with_nan_rule(b.raw("add", x, y), x, y)
+    x, y = b.flush_input(x), b.flush_input(y)
+    return b.with_nan_rule(b.flush_result(b.raw("add", x, y)), x, y)
 
 
 def _min(b: Lanes, x: Value, y: Value) -> Value:
-    """minNum: a NaN loses against a number; -0 is below +0."""
-    smaller = b.select(x == y, b.sign_bit(x), x < y)
-    return b.select(b.isnan(y) & ~b.isnan(x), x, b.select(b.isnan(x), _number_or_nan(b, y), b.select(smaller, x, y)))
+    u, v = b.flush_input(x), b.flush_input(y)
+    return _chosen(b, x, y, b.select(u == v, b.sign_bit(x), u < v))
 
 
 def _max(b: Lanes, x: Value, y: Value) -> Value:
-    """maxNum: a NaN loses against a number; +0 is above -0."""
-    larger = b.select(x == y, ~b.sign_bit(x), x > y)
-    return b.select(b.isnan(y) & ~b.isnan(x), x, b.select(b.isnan(x), _number_or_nan(b, y), b.select(larger, x, y)))
+    u, v = b.flush_input(x), b.flush_input(y)
+    return _chosen(b, x, y, b.select(u == v, ~b.sign_bit(x), u > v))
 
 
-def _number_or_nan(b: Lanes, y: Value) -> Value:
-    return b.select(b.isnan(y), b.quiet(y), y)
+def _chosen(b: Lanes, x: Value, y: Value, first: Value) -> Value:
+    """x where `first` holds, else y; a number rather than a quiet NaN; a signalling NaN, quieted, before anything else."""
+    number = b.select(b.isnan(x), y, b.select(b.isnan(y), x, b.select(first, x, y)))
+    return b.select(_signalling(b, x), b.quiet(x), b.select(_signalling(b, y), b.quiet(y), number))
+
+
+def _signalling(b: Lanes, x: Value) -> Value:
+    unsigned = f"u{x.type.bits}"
+    return b.isnan(x) & (b.quiet(x).bits(unsigned) != x.bits(unsigned))
 
 
 def _halves(x: Value) -> tuple[Value, Value]:
@@ -45,6 +69,7 @@ def _pk_add_f16(b: Lanes, x: Value, y: Value) -> Value:
 
 
 def _pk_add_bf16(b: Lanes, x: Value, y: Value) -> Value:
+    """bf16 denormals are f32 denormals' upper halves."""
     sums = []
     for shift_x, shift_y in ((x << 16, y << 16), (x & 0xFFFF0000, y & 0xFFFF0000)):
         total = _add(b, shift_x.bits("f32"), shift_y.bits("f32"))

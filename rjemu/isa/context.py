@@ -38,6 +38,7 @@ AtomicOp = Literal[
     "rsub",
     "mskor",
     "wrap",
+    "fcmpswap",
 ]
 """How an atomic combines memory with data; see `Context.atomic`."""
 
@@ -83,6 +84,17 @@ class Context(Lanes):
 
     @abstractmethod
     def set_fixed_scalar(self, code: int, value: Value) -> None: ...
+
+    @abstractmethod
+    def scalar_number(self, op: Operand) -> Value:
+        """u32 scalar: the hardware code of a scalar operand's first register."""
+
+    @abstractmethod
+    def scalar_at(self, number: Value) -> Value:
+        """u32 scalar: the scalar register of a computed code (u32 scalar, modulo 128)."""
+
+    @abstractmethod
+    def set_scalar_at(self, number: Value, value: Value) -> None: ...
 
     @abstractmethod
     def scc(self) -> Value:
@@ -145,6 +157,11 @@ class Context(Lanes):
     def clock(self) -> Value:
         """u64 scalar: a counter that grows with the instructions that the wave executes."""
 
+    @abstractmethod
+    def when(self, condition: Value, effects: Callable[[], None]) -> None:
+        """Carry out rare effects (register writes, memory accesses) if the condition (b1) holds in some lane. The effects
+        mask the lanes themselves; values made inside do not leave."""
+
     # --- memory ----------------------------------------------------------------------------------------------------
     # Addresses: u64 vectors of GPU addresses (global) or u32 vectors of byte offsets in the workgroup's LDS.
     # mask: b1 vector of the lanes that access; nothing is read through the others. A stray address faults.
@@ -179,15 +196,22 @@ class Context(Lanes):
         """Per lane in ascending order, atomically: old = mem; mem = old op data. Gives old (type as data, 0 where masked off).
 
         type_name: u32, u64, f32 or f64 (pk_*: u32). inc: old >= data ? 0 : old + 1. dec: (old == 0 or old > data) ? data
-        : old - 1. cmpswap: old == compare ? data : old. rsub: data - old. mskor: (old & ~data) | compare. wrap: old >= data ?
-        old - data : old + compare. fmin/fmax: IEEE minNum/maxNum of the ISA. Misaligned addresses fault."""
+        : old - 1. cmpswap: old == compare ? data : old, fcmpswap by floating-point comparison. rsub: data - old. mskor: (old &
+        ~data) | compare. wrap: old >= data ? old - data : old + compare. The floating-point ones: see `isa.atomics`; in LDS
+        they follow the mode's denormal control, elsewhere they keep denormals. Misaligned addresses fault."""
+
+    def copy_to_lds(self, address: Value, lds_address: Value, nbytes: int, mask: Value) -> None:
+        """Copy whole dwords from global memory to LDS."""
+        self.store("lds", lds_address, self.load("global", address, nbytes, mask), nbytes, mask)
 
     @abstractmethod
-    def scalar_load(self, address: Value, dwords: int) -> list[Value]:
-        """u32 scalars from a GPU address (u64 scalar)."""
+    def scalar_load(self, address: Value, dwords: int, limit: Value | None = None) -> list[Value]:
+        """u32 scalars from a GPU address (u64 scalar). Only the first `limit` (u32 scalar, at most `dwords`) are read, the
+        others are 0."""
 
     @abstractmethod
-    def scalar_store(self, address: Value, values: Sequence[Value]) -> None: ...
+    def scalar_store(self, address: Value, values: Sequence[Value], limit: Value | None = None) -> None:
+        """Store u32 scalars at a GPU address (u64 scalar), only the first `limit` of them if given."""
 
     @abstractmethod
     def scratch_base(self) -> Value:

@@ -45,6 +45,9 @@ TYPES: dict[str, Type] = {
 BOOL = TYPES["b1"]
 MANTISSA_BITS = {16: 10, 32: 23, 64: 52}
 EXPONENT_BITS = {16: 5, 32: 8, 64: 11}
+MEMORY_FAMILIES = frozenset({"ds", "flat", "global", "scratch", "buffer", "tbuffer"})
+"""First words of the memory instructions' mnemonics."""
+
 APPROXIMATED = frozenset({"rcp", "rsq", "sqrt", "exp", "log", "sin", "cos"})
 """The vector instructions (v_exp_f32 ...) whose results the ISA defines within an error bound."""
 
@@ -95,9 +98,11 @@ class FpMode:
     def rounding_of(self, mnemonic: str) -> int:
         """The rounding that an instruction follows: that of the first float type in its name (its result's).
 
-        The approximated functions round to nearest whatever the mode: the ISA gives them an error bound, no rounding.
+        The approximated functions round to nearest whatever the mode: the ISA gives them an error bound, no rounding. So
+        do memory instructions: atomics and format conversions.
         """
-        if mnemonic.split("_")[1] in APPROXIMATED:
+        family, operation = mnemonic.split("_")[:2]
+        if operation in APPROXIMATED or family in MEMORY_FAMILIES:
             return 0
         for token in mnemonic.split("_"):
             if token in ("f16", "f64"):

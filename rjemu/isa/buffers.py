@@ -1,0 +1,123 @@
+"""Buffer resource descriptors (V#) and the addresses that buffer instructions form from them.
+
+CDNA3 and CDNA4 ISA, "Buffer Addressing" and "Buffer Resource". Which lanes are in range:
+    private (ADD_TID_ENABLE, no index)   all
+    structured (index, stride not 0)     index < NUM_RECORDS
+    raw (anything else)                  offset < NUM_RECORDS, for each dword by itself
+where the offset is that of the instruction plus the VGPR's; the SGPR's offset takes no part. Lanes out of range load zero
+and store nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rjemu.isa.context import Context
+from rjemu.isa.lanes import Value
+from rjemu.isa.operands import raw_source
+from rjemu.isa.transfers import optional
+
+_ELEMENT = 4
+"""Bytes of a swizzled element: gfx9 has no field for it (LLVM, `getScratchRsrcWords23`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """The fields of a V# as scalars (u64 base; u32 numbers; b1 flags)."""
+
+    base: Value
+    stride: Value
+    num_records: Value
+    swizzle: Value
+    add_tid: Value
+    index_shift: Value
+    dst_sel: Value
+    nfmt: Value
+    dfmt: Value
+    unbound: Value
+
+    @property
+    def plain(self) -> Value:
+        """b1: addresses are linear in the index and the offset of the instruction."""
+        return ~(self.swizzle | self.add_tid)
+
+
+def read_descriptor(b: Context, *, typed: bool) -> Descriptor:
+    """The instruction's V#. typed: an instruction with a data format, which the descriptor's bits 114:111 then are; for
+    others they extend the stride if ADD_TID_ENABLE is set."""
+    op = b.instr.operand("srsrc")
+    word = [b.scalar(op, k) for k in range(4)]
+    add_tid = (word[3] & (1 << 23)) != 0
+    stride = (word[1] >> 16) & 0x3FFF
+    dfmt = (word[3] >> 15) & 0xF
+    unbound = dfmt == 0
+    if not typed:
+        stride = b.select(add_tid, stride | (dfmt << 14), stride)
+        unbound = unbound & ~add_tid
+    return Descriptor(
+        base=b.join64(word[0], word[1] & 0xFFFF),
+        stride=stride,
+        num_records=word[2],
+        swizzle=(word[1] & (1 << 31)) != 0,
+        add_tid=add_tid,
+        index_shift=((word[3] >> 21) & 3) + 3,
+        dst_sel=word[3] & 0xFFF,
+        nfmt=(word[3] >> 12) & 7,
+        dfmt=dfmt,
+        unbound=unbound,
+    )
+
+
+class Place:
+    """Where the lanes of one buffer instruction go."""
+
+    def __init__(self, b: Context, *, typed: bool = False) -> None:
+        self.b = b
+        self.descriptor = read_descriptor(b, typed=typed)
+        self._start = self.descriptor.base + raw_source(b, b.instr.operand("soffset"), "u32").to("u64")
+        vaddr, self._indexed = optional(b, "vaddr"), bool(b.instr.mod("idxen"))
+        self._index = b.vgpr(vaddr, 0) if vaddr is not None and self._indexed else None
+        self._offset = b.vector(b.imm("offset").bits("u32"))
+        self._fits: Value | None = None
+        if vaddr is not None and b.instr.mod("offen"):
+            given = b.vgpr(vaddr, int(self._indexed))
+            self._offset = self._offset + given
+            # The sum is checked before it wraps.
+            self._fits = self._offset >= given
+
+    def in_range(self, last: int = 0) -> Value:
+        """b1 vector: the lanes, active or not, whose byte `last` of the access is in range."""
+        b, d = self.b, self.descriptor
+        inside = self._offset < d.num_records
+        if last:
+            inside = inside & (d.num_records - self._offset > last)
+        if self._fits is not None:
+            inside = inside & self._fits
+        if self._index is None:
+            inside = inside | d.add_tid
+        else:
+            inside = b.select(d.stride != 0, self._index < d.num_records, inside)
+        return inside & ~d.unbound
+
+    def linear(self, byte: int = 0) -> Value:
+        """u64 vector: the addresses of the access's byte `byte` in a plain buffer."""
+        address = self._offset.to("u64") + (self._start + byte)
+        if self._index is None:
+            return address
+        return address + self._index.to("u64") * self.descriptor.stride.to("u64")
+
+    def address(self, byte: int = 0) -> Value:
+        """u64 vector: the addresses of the access's byte `byte` in any buffer."""
+        return self.b.unlikely(~self.descriptor.plain, self.linear(byte), lambda: self._general(byte))
+
+    def _general(self, byte: int) -> Value:
+        b, d = self.b, self.descriptor
+        zero = b.vector(b.const("u32", 0))
+        index = zero if self._index is None else self._index
+        index = (index + b.select(d.add_tid, b.lane_ids(), zero)).to("u64")
+        offset = self._offset.to("u64") + byte
+        stride, shift = d.stride.to("u64"), d.index_shift.to("u64")
+        group, member = index >> shift, index & ((b.const("u64", 1) << shift) - 1)
+        element = offset & (0xFFFFFFFFFFFFFFFF ^ (_ELEMENT - 1))
+        swizzled = ((group * stride + element) << shift) + member * _ELEMENT + (offset & (_ELEMENT - 1))
+        return b.select(d.swizzle, swizzled, offset + index * stride) + self._start
