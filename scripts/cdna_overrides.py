@@ -21,7 +21,7 @@ OMITTED = {
     "V_MFMA_LD_SCALE_B32": "the first half of a VOP3PX2, nothing by itself",
 }
 
-_GWS = {"data0": ["NUM_B32", 32, "VGPR_EVEN"]}
+_GWS = {"addr": ["NUM_B32", 32, "VGPR_EVEN"]}
 _XF32_16 = {"src0": ["NUM_PK2_XF32", 64, "SRC_VGPR_OR_ACCVGPR"], "src1": ["NUM_PK2_XF32", 64, "SRC_VGPR_OR_ACCVGPR"]}
 
 

@@ -127,7 +127,10 @@ def format_name(fact: str, bits: int) -> str:
 
 
 def operand_size(bits: int, kind: str) -> int:
-    """Sub-halfword sources of the vector ALU are fetched as dwords; the selection within is the instruction's business."""
+    """Scalar sources below 32 bits, and vector sources below 16, are fetched as dwords: the selection within them is the
+    instruction's business."""
+    if kind.startswith("ssrc"):
+        return max(bits, 32)
     return 32 if kind.startswith("src") and bits in (4, 8, 24) else bits
 
 
@@ -260,7 +263,7 @@ def operand_text(row: Candidate, spec: Spec) -> str:
 
 
 def line(row: Candidate, suffix: str = "", form: str = "", change: dict[str, str] | None = None) -> str:
-    """The row's base line, with a modifier suffix, another form (_dpp, _sdwa), or operands changed: {} stands for the text."""
+    """The row's base line with a modifier suffix, in another form (_dpp, _sdwa), or with operands changed ({}: its text)."""
     mnemonic = re.sub(r"_e(32|64)$", "", row.mnemonic) + form if form else row.mnemonic
     operands = []
     for spec in row.specs:
@@ -276,6 +279,9 @@ def line(row: Candidate, suffix: str = "", form: str = "", change: dict[str, str
     )
     return f"{mnemonic} {', '.join(operands)}{tail.get(row.encoding, '')}{suffix}"
 
+
+OP_SEL_PROBE = "op_sel:"
+"""Prefix of the probes whose flags are the op_sel bits that the assembler sets: the text has fewer entries than bits."""
 
 DPP_TAIL, DPP64_TAIL = " row_shl:1", " row_newbcast:1"
 
@@ -303,9 +309,9 @@ def probes(row: Candidate) -> dict[str, str]:
         lines["bitop3"] = line(row, " bitop3:0x27")
         count = len(sources)
         if row.encoding == "VOP3":
-            for i in range(count):
-                lines[f"op_sel{i}"] = line(row, one_hot("op_sel", count, i))
-            lines["op_sel3"] = line(row, one_hot("op_sel", count + 1, count))
+            for length in {count, count + 1, 4}:
+                for i in range(length):
+                    lines[f"{OP_SEL_PROBE}{length}:{i}"] = line(row, one_hot("op_sel", length, i))
             lines["fi"] = line(row, " fi:1")
     if row.encoding == "VOP3P":
         count = len(sources)
@@ -380,6 +386,12 @@ def prove(rows: list[Candidate]) -> None:
             if (name, opcode) != (row.name, row.opcode):
                 raise SystemExit(f"{row.encoding} {row.name} {row.opcode}: the assembler makes {name} {opcode}")
             row.targets.append(target)
+            if text.split()[0].endswith("_e32"):
+                row.flags.add("e32")
+    short_forms = {row.name for row in rows if row.encoding in ("VOP1", "VOP2", "VOPC")}
+    for row in rows:
+        if row.encoding in ("VOP3", "VOP3SD") and row.name in short_forms:
+            row.flags.add("e64")
     unknown = [f"{row.encoding} {row.name}: {text}" for row, text in zip(rows, lines, strict=True) if not row.targets]
     if unknown:
         raise SystemExit("rejected by the assembler:\n" + "\n".join(unknown))
@@ -390,7 +402,12 @@ def probe(rows: list[Candidate]) -> None:
     for target in TARGETS:
         asked = [(row, flag, text) for row in rows if target == row.targets[-1] for flag, text in probes(row).items()]
         for (row, flag, _), result in zip(asked, assemble([text for _, _, text in asked], target), strict=True):
-            if result is not None:
+            if result is None:
+                continue
+            if flag.startswith(OP_SEL_PROBE):
+                op_sel = ENCODINGS["VOP3"].get(int.from_bytes(result[0], "little"), "op_sel")
+                row.flags.update(f"op_sel{i}" for i in range(4) if op_sel >> i & 1)
+            else:
                 row.flags.add(flag)
 
 

@@ -17,7 +17,7 @@ from rjemu.isa.instruction import EXEC, M0, VCC, Instruction, Operand, OperandSp
 from rjemu.isa.modifiers import modifiers
 from rjemu.isa.tables import IMMEDIATE_KINDS, tables
 
-LAST_SGPR, FIRST_TTMP, LAST_TTMP = 101, 108, 123
+LAST_SGPR, FIRST_TTMP, LAST_TTMP, LAST_SCALAR = 101, 108, 123, 127
 AGPR = 256
 """Number of the first AGPR among the vector registers."""
 
@@ -260,7 +260,9 @@ def _scalar(spec: OperandSpec, code: int) -> Operand:
     """Scalar tuples of two start at an even register, larger ones at a multiple of four, and stay in one file."""
     dwords = (spec.bits + 31) // 32
     last = code + dwords - 1
-    if code > LAST_SGPR and code % 2 == 0 and FIRST_TTMP > code:
+    if code > LAST_SCALAR:
+        raise DecodeError(f"operand code {code} as {spec.name}: a scalar register is required")
+    if code > LAST_SGPR and code % 2 == 0 and code < FIRST_TTMP:
         fits = dwords <= 2
     elif code <= LAST_SGPR:
         fits = last <= LAST_SGPR
@@ -372,11 +374,14 @@ def _immediates(fetched: _Fetched) -> dict[str, int]:
 
 
 def _check_constant_bus(fetched: _Fetched, operands: tuple[Operand, ...]) -> None:
-    """A vector ALU instruction of gfx9 reads at most one scalar register (tuple) or literal."""
+    """A vector ALU instruction of gfx9 reads at most one scalar register (tuple) or literal. M0 as v_writelane's lane
+    selector does not count."""
     if not fetched.encoding.name.startswith("VOP"):
         return
     values: set[tuple[str, int]] = {("s", VCC)} if "vcc" in fetched.row.reads else set()
     for op in operands:
+        if fetched.row.name == "v_writelane_b32" and op.name == "src1" and op.index == M0:
+            continue
         if op.kind in ("s", "special") and not op.is_dst:
             values.add((op.kind, op.index))
         elif op.literal:

@@ -100,7 +100,7 @@ ENCODINGS: dict[str, Encoding] = {
         Encoding("SOP1", 4, {"op": (15, 8), "sdst": (22, 16), "src0": (7, 0)}),
         Encoding("SOP2", 4, {"op": (29, 23), "sdst": (22, 16), "src0": (7, 0), "src1": (15, 8)}),
         Encoding("SOPC", 4, {"op": (22, 16), "src0": (7, 0), "src1": (15, 8), "gpr_idx": (15, 8)}),
-        Encoding("SOPK", 4, {"op": (27, 23), "sdst": (22, 16), "simm16": (15, 0), "simm32": (63, 32)}),
+        Encoding("SOPK", 4, {"op": (27, 23), "sdst": (22, 16), "src0": (22, 16), "simm16": (15, 0), "simm32": (63, 32)}),
         Encoding("SOPP", 4, {"op": (22, 16), "simm16": (15, 0)}),
         Encoding(
             "SMEM",

@@ -21,7 +21,8 @@ DPP_CONTROLS = (
     *(0x130, 0x134, 0x138, 0x13C, 0x140, 0x141, 0x142, 0x143),
     *ROW_NEWBCAST,
 )
-"""quad_perm, row_shl, row_shr, row_ror, wave_shl/rol/shr/ror, row_mirror, row_half_mirror, row_bcast 15 and 31, row_newbcast."""
+"""quad_perm, row_shl, row_shr, row_ror, wave_shl, wave_rol, wave_shr, wave_ror, row_mirror, row_half_mirror, row_bcast
+15 and 31, row_newbcast."""
 
 Numbers = dict[str, int]
 
@@ -114,7 +115,7 @@ def _vop3p(encoding: Encoding, row: Row, word: int) -> Numbers:
 
 def _matrix(encoding: Encoding, row: Row, word: int) -> Numbers:
     """op_sel and op_sel_hi of VOP3PX2 choose the scale byte: bit i of each, for scale i, is its bit 0 and bit 1."""
-    mods = {name: encoding.get(word, name) for name in ("cbsz", "abid", "blgp") if name in row.flags}
+    mods: Numbers = {name: encoding.get(word, name) for name in ("cbsz", "abid", "blgp") if name in row.flags}
     if "neg" in row.flags:
         mods["neg"] = encoding.get(word, "blgp")
     if encoding.name == "VOP3PX2":
