@@ -11,7 +11,7 @@ destinations, sources to sources):
     mask                         a b1 vector held as 64 bits in a scalar operand, or VCC where none is left
     scc                          SCC, a b1 scalar
     simm16                       (source) the 16-bit immediate as i32
-    exec                         EXEC as u64
+    exec                         EXEC as a u64 scalar
 `custom(name, ...)` registers a function that does everything itself.
 """
 
@@ -84,7 +84,8 @@ def _run(b: Context, outs: list[str], ins: list[str], fn: Function, keep_high: b
         raise TypeError(f"{b.instr.name}: {len(results)} results for {outs}")
     free = iter(dsts)
     writes = [
-        (token, value, None if token == "scc" else next(free, None)) for token, value in zip(outs, results, strict=True)
+        (token, value, None if token in ("scc", "exec") else next(free, None))
+        for token, value in zip(outs, results, strict=True)
     ]
     for token, value, op in writes:
         _write(b, token, value, op, keep_high, modifiers)
@@ -109,6 +110,9 @@ def _read(b: Context, token: str, sources: Any, dsts: list[Operand]) -> Value:
 def _write(b: Context, token: str, value: Value, op: Operand | None, keep_high: bool, modifiers: bool) -> None:
     if token == "scc":
         b.set_scc(value)
+        return
+    if token == "exec":
+        b.set_exec(value)
         return
     if token == "mask":
         write_lane_bits(b, op, value)
