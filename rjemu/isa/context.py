@@ -193,12 +193,12 @@ class Context(Lanes):
         mask: Value,
         compare: Value | None = None,
     ) -> Value:
-        """Per lane in ascending order, atomically: old = mem; mem = old op data. Gives old (type as data, 0 where masked off).
+        """Per lane in ascending order, atomically: old = mem; mem = old op data. Gives old (as data; 0 where masked off).
 
         type_name: u32, u64, f32 or f64 (pk_*: u32). inc: old >= data ? 0 : old + 1. dec: (old == 0 or old > data) ? data
-        : old - 1. cmpswap: old == compare ? data : old, fcmpswap by floating-point comparison. rsub: data - old. mskor: (old &
-        ~data) | compare. wrap: old >= data ? old - data : old + compare. The floating-point ones: see `isa.atomics`; in LDS
-        they follow the mode's denormal control, elsewhere they keep denormals. Misaligned addresses fault."""
+        : old - 1. cmpswap: old == compare ? data : old, fcmpswap by floating-point comparison. rsub: data - old. mskor:
+        (old & ~data) | compare. wrap: old >= data ? old - data : old + compare. The floating-point ones: see `isa.atomics`;
+        in LDS they follow the mode's denormal control, elsewhere they keep denormals. Misaligned addresses fault."""
 
     def copy_to_lds(self, address: Value, lds_address: Value, nbytes: int, mask: Value) -> None:
         """Copy whole dwords from global memory to LDS."""
