@@ -1,5 +1,41 @@
 """What the instructions do. Importing the package fills the registry (`semantics.registry`)."""
 
-from rjemu.isa.semantics import buffer, buffer_format, convert, convert_small, ds, flat, lane_moves
+from rjemu.isa.semantics import (
+    buffer,
+    buffer_format,
+    convert,
+    convert_small,
+    ds,
+    flat,
+    lane_moves,
+    packed_int,
+    scalar_alu,
+    scalar_control,
+    scalar_mask,
+    scalar_memory,
+    scalar_state,
+    vector_int,
+    vector_int_bits,
+    vector_int_compare,
+    vector_lane_access,
+)
 
-__all__ = ["buffer", "buffer_format", "convert", "convert_small", "ds", "flat", "lane_moves"]
+__all__ = [
+    "buffer",
+    "buffer_format",
+    "convert",
+    "convert_small",
+    "ds",
+    "flat",
+    "lane_moves",
+    "packed_int",
+    "scalar_alu",
+    "scalar_control",
+    "scalar_mask",
+    "scalar_memory",
+    "scalar_state",
+    "vector_int",
+    "vector_int_bits",
+    "vector_int_compare",
+    "vector_lane_access",
+]

@@ -36,9 +36,7 @@ def _read(b: Context, name: str) -> Value:
     value = b.hardware(name)
     if name != "status":
         return value
-    live = (
-        b.scc().to("u32") << _SCC | (b.exec() == 0).to("u32") << _EXECZ | (b.vcc() == 0).to("u32") << _VCCZ
-    )
+    live = b.scc().to("u32") << _SCC | (b.exec() == 0).to("u32") << _EXECZ | (b.vcc() == 0).to("u32") << _VCCZ
     return (value & ~b.const("u32", 1 << _SCC | 1 << _EXECZ | 1 << _VCCZ)) | live
 
 
