@@ -50,6 +50,8 @@ MEMORY_FAMILIES = frozenset({"ds", "flat", "global", "scratch", "buffer", "tbuff
 
 APPROXIMATED = frozenset({"rcp", "rsq", "sqrt", "exp", "log", "sin", "cos"})
 """The vector instructions (v_exp_f32 ...) whose results the ISA defines within an error bound."""
+MATRIX = frozenset({"mfma", "smfmac"})
+"""The matrix instructions, which force rounding to nearest even (CDNA4 ISA, "Round Mode")."""
 
 _STRUCT = {16: "<e", 32: "<f", 64: "<d"}
 _UINT = {16: "<H", 32: "<I", 64: "<Q"}
@@ -99,10 +101,10 @@ class FpMode:
         """The rounding that an instruction follows: that of the first float type in its name (its result's).
 
         The approximated functions round to nearest whatever the mode: the ISA gives them an error bound, no rounding. So
-        do memory instructions: atomics and format conversions.
+        do memory instructions (atomics and format conversions) and matrix instructions.
         """
         family, operation = mnemonic.split("_")[:2]
-        if operation in APPROXIMATED or family in MEMORY_FAMILIES:
+        if operation in APPROXIMATED or operation in MATRIX or family in MEMORY_FAMILIES:
             return 0
         for token in mnemonic.split("_"):
             if token in ("f16", "f64"):
@@ -486,6 +488,10 @@ class Lanes(ABC):
     def raw(self, op: str, x: Number, y: Number) -> Value:
         """add, sub, mul or div without the NaN rule and denormal modes, for inner steps of approximations."""
         return self._float(op, *self._pair(x, y))
+
+    def raw_convert(self, x: Value, type_name: str) -> Value:
+        """A float in another float type without the NaN rule: a NaN gives some NaN."""
+        return self._convert_float(x, TYPES[type_name])
 
     def raw_fma(self, x: Number, y: Number, z: Number) -> Value:
         anchor = next(v for v in (x, y, z) if isinstance(v, Value))
