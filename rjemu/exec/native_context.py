@@ -16,6 +16,7 @@ from rjemu.exec.layout import (
     RECORD_BYTES,
     RECORD_IMMS,
     RECORD_STEP,
+    SCALAR_COUNT,
     WAVE,
     operand_slot,
 )
