@@ -32,7 +32,7 @@ def _joined(low: Value, high: Value) -> Value:
     return low.bits("u16").to("u32") | (high.bits("u16").to("u32") << 16)
 
 
-# --- two 16-bit operations side by side ---------------------------------------------------------------------------------------
+# --- two 16-bit operations side by side -------------------------------------------------------------------------------
 
 
 def _packed(type_name: str, fn: Callable[..., Value]) -> Semantic:
@@ -69,7 +69,7 @@ register("v_pk_lshlrev_b16", _packed("u16", lambda b, n, x: x << n))
 register("v_pk_lshrrev_b16", _packed("u16", lambda b, n, x: x >> n))
 register("v_pk_ashrrev_i16", _packed("i16", lambda b, n, x: x >> n))
 
-# --- dot products: exact products and sums of a dword's elements, plus a 32-bit addend ----------------------------------------------
+# --- dot products: exact products and sums of a dword's elements, plus a 32-bit addend --------------------------------
 
 
 def _elements(x: Value, bits: int, kind: str) -> list[Value]:
@@ -123,7 +123,7 @@ for _count, _bits in ((2, 16), (4, 8), (8, 4)):
         register(f"v_dot{_count}_{_kind}32_{_kind}{_bits}", _dot_product(_bits, _kind))
     register(f"v_dot{_count}c_i32_i{_bits}", _dot_accumulate(_bits))
 
-# --- pair move ----------------------------------------------------------------------------------------------------------------------
+# --- pair move --------------------------------------------------------------------------------------------------------
 
 
 def _pair_move(b: Context) -> None:

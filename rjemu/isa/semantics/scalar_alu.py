@@ -118,7 +118,7 @@ define("s_absdiff_i32", "i32 scc = i32 i32", _with_nonzero(lambda b, x, y: _abso
 for _amount in (1, 2, 3, 4):
     define(f"s_lshl{_amount}_add_u32", "u32 scc = u32 u32", _shift_add(_amount))
 
-# --- bit fields and counts ---------------------------------------------------------------------------------------------
+# --- bit fields and counts --------------------------------------------------------------------------------------------
 
 
 def _extract(b: Context, x: Value, field: Value) -> Value:
@@ -171,7 +171,7 @@ for _bits in (32, 64):
     define(f"s_bitcmp0_b{_bits}", f"scc = {_u} u32", lambda b, x, n: _bit(x, n) == 0)
     define(f"s_bitcmp1_b{_bits}", f"scc = {_u} u32", lambda b, x, n: _bit(x, n) == 1)
 
-# --- moves --------------------------------------------------------------------------------------------------------------
+# --- moves ------------------------------------------------------------------------------------------------------------
 
 define("s_mov_b32", "u32 = u32", lambda b, x: x)
 define("s_mov_b64", "u64 = u64", lambda b, x: x)
@@ -187,7 +187,7 @@ define("s_pack_ll_b32_b16", "u32 = u32 u32", lambda b, x, y: (x & 0xFFFF) | (y <
 define("s_pack_lh_b32_b16", "u32 = u32 u32", lambda b, x, y: (x & 0xFFFF) | (y & 0xFFFF0000))
 define("s_pack_hh_b32_b16", "u32 = u32 u32", lambda b, x, y: (x >> 16) | (y & 0xFFFF0000))
 
-# --- compares -----------------------------------------------------------------------------------------------------------
+# --- compares ---------------------------------------------------------------------------------------------------------
 
 COMPARE: dict[str, Binary] = {
     "eq": lambda x, y: x == y,

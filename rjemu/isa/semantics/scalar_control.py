@@ -13,7 +13,7 @@ from rjemu.isa.lanes import Value
 from rjemu.isa.operands import raw_source, write_scalar
 from rjemu.isa.semantics.registry import custom, define, register
 
-# --- branches ----------------------------------------------------------------------------------------------------------
+# --- branches ---------------------------------------------------------------------------------------------------------
 
 _DEBUG_SYSTEM, _DEBUG_USER = 1 << 21, 1 << 20
 """STATUS bits COND_DBG_SYS and COND_DBG_USER, which a debugger sets."""
@@ -71,7 +71,7 @@ def _call(b: Context) -> None:
     b.branch(None)
 
 
-# --- divergent branches: the stack of pending paths lies in SGPRs, four a level, its depth in MODE.CSP ------------------
+# --- divergent branches: the stack of pending paths lies in SGPRs, four a level, its depth in MODE.CSP ----------------
 
 _CSP_SHIFT = 29
 _LEVEL_REGISTERS = 4
@@ -123,7 +123,7 @@ def _join(b: Context) -> None:
     b.jump(b.select(done, _after(b), b.join64(words[2], words[3])))
 
 
-# --- leaving the loop ---------------------------------------------------------------------------------------------------
+# --- leaving the loop -------------------------------------------------------------------------------------------------
 
 
 @custom("s_endpgm", "s_endpgm_saved")

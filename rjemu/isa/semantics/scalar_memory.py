@@ -65,7 +65,7 @@ def _buffer(b: Context, dwords: int) -> Place:
     return Place((_base(b) & _BUFFER_BASE) + offset.bits("u64"), b.select(offset < 0, 0, inside).to("u32"))
 
 
-# --- loads and stores -----------------------------------------------------------------------------------------------------
+# --- loads and stores -------------------------------------------------------------------------------------------------
 
 
 def _load(addressing: Addressing) -> Callable[[Context], None]:
@@ -97,7 +97,7 @@ for _space, _addressing in SPACES.items():
     for _size in STORE_SIZES:
         register(f"s_{_space}store_dword{_size}", _store(_addressing))
 
-# --- atomics: on one lane of the vector operation ------------------------------------------------------------------------
+# --- atomics: on one lane of the vector operation ---------------------------------------------------------------------
 
 ATOMICS: dict[str, AtomicOp] = {
     "swap": "swap",
@@ -146,7 +146,7 @@ for _space in ("", "buffer_"):
         for _suffix, _type in (("", "u32"), ("_x2", "u64")):
             register(f"s_{_space}atomic_{_name}{_suffix}", _atomic(_operation, SPACES[_space], _type))
 
-# --- time and caches ------------------------------------------------------------------------------------------------------
+# --- time and caches --------------------------------------------------------------------------------------------------
 
 define("s_memtime", "u64 =", lambda b: b.clock())
 define("s_memrealtime", "u64 =", lambda b: b.clock())

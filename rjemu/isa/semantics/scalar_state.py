@@ -76,7 +76,7 @@ def _set_from_literal(b: Context) -> None:
     _set(b, raw_source(b, b.instr.operand("simm32"), "u32"))
 
 
-# --- vector register indexing and skipping: M0[7:0] is the index, M0[15:12] says which operands it moves ------------------
+# --- vector register indexing and skipping: M0[7:0] is the index, M0[15:12] says which operands it moves --------------
 
 
 def _set_mode_bit(b: Context, bit: int, value: Value) -> None:
@@ -116,7 +116,7 @@ def _set_skip(b: Context) -> None:
     _set_mode_bit(b, VSKIP, bits >> raw_source(b, b.instr.operand("src1"), "u32") & 1)
 
 
-# --- relative moves -----------------------------------------------------------------------------------------------------
+# --- relative moves ---------------------------------------------------------------------------------------------------
 
 
 def _source_at_m0(b: Context, type_name: str) -> Value:

@@ -10,7 +10,7 @@ from rjemu.isa.lanes import Value
 from rjemu.isa.operands import write_vector
 from rjemu.isa.semantics.registry import custom, define
 
-# --- add and subtract -----------------------------------------------------------------------------------------------------
+# --- add and subtract -------------------------------------------------------------------------------------------------
 
 _Sum = Callable[[Value, Value], Value]
 
@@ -45,7 +45,7 @@ define("v_subbrev_co_u32", "u32 mask = u32 u32 mask", lambda b, x, y, borrow: su
 define("v_add3_u32", "u32 = u32 u32 u32", lambda b, x, y, z: x + y + z)
 define("v_xad_u32", "u32 = u32 u32 u32", lambda b, x, y, z: (x ^ y) + z)
 
-# --- multiply ---------------------------------------------------------------------------------------------------------------
+# --- multiply ---------------------------------------------------------------------------------------------------------
 
 
 def _low24(x: Value) -> Value:
@@ -91,7 +91,7 @@ define("v_mad_legacy_i16", "i16 = i16 i16 i16", _multiply_add["i16"])
 define("v_mad_u64_u32", "u64 mask = u32 u32 u64", _multiply_add_u64)
 define("v_mad_i64_i32", "i64 mask = i32 i32 i64", _multiply_add_i64)
 
-# --- minimum, maximum, median ------------------------------------------------------------------------------------------------
+# --- minimum, maximum, median -----------------------------------------------------------------------------------------
 
 
 def _median(b: Context, x: Value, y: Value, z: Value) -> Value:
@@ -106,7 +106,7 @@ for _type in ("u16", "i16", "u32", "i32"):
     define(f"v_max3_{_type}", _three, lambda b, x, y, z: b.max(b.max(x, y), z))
     define(f"v_med3_{_type}", _three, _median)
 
-# --- shifts and logic ----------------------------------------------------------------------------------------------------------
+# --- shifts and logic -------------------------------------------------------------------------------------------------
 
 for _name, _type, _amount in (
     ("v_lshlrev_b16", "u16", "u16"),
@@ -144,7 +144,7 @@ def _shift_add_u64(b: Context, x: Value, n: Value, z: Value) -> Value:
 
 define("v_lshl_add_u64", "u64 = u64 u32 u64", _shift_add_u64)
 
-# --- moves, counts, selection ---------------------------------------------------------------------------------------------------
+# --- moves, counts, selection -----------------------------------------------------------------------------------------
 
 define("v_mov_b32", "u32 = u32", lambda b, x: x)
 define("v_mov_b64", "u64 = u64", lambda b, x: x)

@@ -11,7 +11,7 @@ from rjemu.isa.lanes import Value
 from rjemu.isa.operands import raw_source, write_mask
 from rjemu.isa.semantics.registry import custom, define
 
-# --- bit fields ------------------------------------------------------------------------------------------------------------
+# --- bit fields -------------------------------------------------------------------------------------------------------
 
 
 def _extract_signed(b: Context, x: Value, offset: Value, width: Value) -> Value:
@@ -33,41 +33,40 @@ define("v_bfm_b32", "u32 = u32 u32", lambda b, width, offset: mask_of(b, width) 
 define("v_alignbit_b32", "u32 = u32 u32 u32", _align_bits)
 define("v_alignbyte_b32", "u32 = u32 u32 u32", lambda b, high, low, n: _align_bits(b, high, low, (n & 3) << 3))
 
-# --- three-input logic -------------------------------------------------------------------------------------------------------
+# --- three-input logic ------------------------------------------------------------------------------------------------
 
 
-def _half_table(table: int, y: Value, z: Value) -> Value | int:
-    """A function of two inputs by its truth table: bit 2 * y + z of four."""
-    return {
-        0b0000: lambda: 0,
-        0b0001: lambda: ~(y | z),
-        0b0010: lambda: ~y & z,
-        0b0011: lambda: ~y,
-        0b0100: lambda: y & ~z,
-        0b0101: lambda: ~z,
-        0b0110: lambda: y ^ z,
-        0b0111: lambda: ~(y & z),
-        0b1000: lambda: y & z,
-        0b1001: lambda: ~(y ^ z),
-        0b1010: lambda: z,
-        0b1011: lambda: ~y | z,
-        0b1100: lambda: y,
-        0b1101: lambda: y | ~z,
-        0b1110: lambda: y | z,
-        0b1111: lambda: (1 << y.type.bits) - 1,
-    }[table]()
+TWO_INPUT_LOGIC: tuple[Callable[[Value, Value], Value], ...] = (
+    lambda y, z: y ^ y,
+    lambda y, z: ~(y | z),
+    lambda y, z: ~y & z,
+    lambda y, z: ~y,
+    lambda y, z: y & ~z,
+    lambda y, z: ~z,
+    lambda y, z: y ^ z,
+    lambda y, z: ~(y & z),
+    lambda y, z: y & z,
+    lambda y, z: ~(y ^ z),
+    lambda y, z: z,
+    lambda y, z: ~y | z,
+    lambda y, z: y,
+    lambda y, z: y | ~z,
+    lambda y, z: y | z,
+    lambda y, z: ~(y ^ y),
+)
+"""By truth table: bit 2 * y + z of the index is the result."""
 
 
 def _three_input_logic(b: Context, x: Value, y: Value, z: Value) -> Value:
     """Bit 4 * x + 2 * y + z of the instruction's truth table, for every bit."""
     table = b.instr.mod("bitop3")
-    return (x & _half_table(table >> 4, y, z)) | (~x & _half_table(table & 15, y, z))
+    return (x & TWO_INPUT_LOGIC[table >> 4](y, z)) | (~x & TWO_INPUT_LOGIC[table & 15](y, z))
 
 
 define("v_bitop3_b32", "u32 = u32 u32 u32", _three_input_logic)
 define("v_bitop3_b16", "u16 = u16 u16 u16", _three_input_logic)
 
-# --- bytes ---------------------------------------------------------------------------------------------------------------------
+# --- bytes ------------------------------------------------------------------------------------------------------------
 
 
 def _byte(x: Value, k: int) -> Value:
@@ -109,7 +108,7 @@ def _lerp(b: Context, x: Value, y: Value, rounding: Value) -> Value:
 define("v_perm_b32", "u32 = u32 u32 u32", _permute_bytes)
 define("v_lerp_u8", "u32 = u32 u32 u32", _lerp)
 
-# --- sums of absolute differences ------------------------------------------------------------------------------------------------
+# --- sums of absolute differences -------------------------------------------------------------------------------------
 
 Difference = Callable[[Context, Value, Value], Value]
 """(context, x, y) -> the sum for one pair of dwords, before the addend."""
@@ -204,7 +203,7 @@ def _four_masked_sums(b: Context) -> None:
         b.set_vgpr(operand("vdst"), k, total, mask)
 
 
-# --- packing with saturation -------------------------------------------------------------------------------------------------------
+# --- packing with saturation ------------------------------------------------------------------------------------------
 
 
 def _saturate_pair(b: Context, x: Value) -> Value:
