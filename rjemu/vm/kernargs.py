@@ -16,9 +16,9 @@ import numpy as np
 
 from rjemu.code.metadata import KernelArg, KernelMetadata
 from rjemu.errors import LaunchError
+from rjemu.isa.apertures import LDS_APERTURE, SCRATCH_APERTURE
 from rjemu.vm.array import DeviceArray
 from rjemu.vm.geometry import Geometry
-from rjemu.vm.memory_map import LDS_APERTURE, SCRATCH_APERTURE
 
 _POINTER_KINDS = ("global_buffer", "image", "sampler", "pipe", "queue")
 _INTEGERS_BY_SIZE: Mapping[int, tuple[np.dtype, ...]] = {

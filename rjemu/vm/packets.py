@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rjemu.isa.apertures import LDS_APERTURE, SCRATCH_APERTURE
 from rjemu.shm.vram import Vram
 from rjemu.vm.geometry import Geometry
-from rjemu.vm.memory_map import LDS_APERTURE, SCRATCH_APERTURE
 
 DISPATCH_PACKET = np.dtype(
     [
