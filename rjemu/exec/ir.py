@@ -563,6 +563,33 @@ class IrLanes(Lanes):
         self.terminate(f"br {self.typed(done)}, label %{out}, label %{head}")
         self.start_block(out)
 
+    def fold(
+        self, limit: int, initial: Sequence[Value], step: Callable[[Value, list[Value]], list[Value]]
+    ) -> list[Value]:
+        """Values carried through a loop in registers: step(index, values) gives the next ones, for index (u64) 0, 1, ...
+        limit - 1. Written out where there is one step only."""
+        if limit == 1:
+            return step(self.const("u64", 0), list(initial))
+        starts = [self.ref(value) for value in initial]
+        before, head, out = self._label, self.fresh("fold"), self.fresh("folded")
+        carried = [self.make(value.type, value.lanes, "%" + self.fresh("v")) for value in initial]
+        index, following = "%" + self.fresh("i"), "%" + self.fresh("i")
+        self.start_block(head)
+        slot = len(self._lines)
+        self._lines.append("")
+        results = step(self.make(TYPES["u64"], 1, index), carried)
+        names = [self.ref(value) for value in results]
+        phis = [f"  {index} = phi i64 [ 0, %{before} ], [ {following}, %{self._label} ]"]
+        for value, start, name in zip(carried, starts, names, strict=True):
+            kind = type_text(value.type, value.lanes)
+            phis.append(f"  {value.data} = phi {kind} [ {start}, %{before} ], [ {name}, %{self._label} ]")
+        self._lines[slot] = "\n".join(phis)
+        self.emit(f"{following} = add i64 {index}, 1")
+        done = self.define(f"icmp eq i64 {following}, {limit}")
+        self.terminate(f"br i1 {done}, label %{out}, label %{head}")
+        self.start_block(out)
+        return results
+
     def ret(self, value: Value | Ptr | None = None) -> None:
         if value is None:
             self.terminate("ret void")
