@@ -115,7 +115,7 @@ CTX: Final = fields(
     ("lds_size", 4),
     ("event", 4),
     ("event_value", 4),
-    ("fault_lane", 4),  # 0xFFFFFFFF for the whole wave
+    ("fault_lane", 4),  # WHOLE_WAVE if it is no single lane's
     ("fault_address", 8),
     ("fault_bytes", 4),
     ("fault_space", 4),  # index in FAULT_SPACES
@@ -123,10 +123,12 @@ CTX: Final = fields(
     ("stop", 4),  # not 0: leave at the next turn
     ("event_record", 8),  # host address of the record that left the loop
     ("event_wave", 8),  # host address of the wave that left the loop
+    ("check_lanes", 8),  # address of allocation_check's function
     ("access_cache", 8),
     ("_access_cache", ACCESS_CACHE_ENTRIES * 16 - 8),
 )
 
+WHOLE_WAVE: Final = 0xFFFFFFFF
 FAULT_SPACES: Final = ("global", "lds", "scalar")
 FAULT_ACCESSES: Final = ("load", "store", "atomic")
 
@@ -152,3 +154,71 @@ def class_key(mode: int) -> int:
 def class_mode(key: int) -> int:
     """The MODE bits that a class key stands for."""
     return (key & _CLASS_BITS) | (GPR_IDX_EN if key & GPR_IDX_KEY else 0) | (FP16_OVFL if key & FP16_OVFL_KEY else 0)
+
+# --- workgroup slot ---------------------------------------------------------------------------------------------------
+# One per resident workgroup: a header, the LDS, then the waves' states. All slots of a dispatch have the same stride.
+
+SLOT: Final = fields(
+    0,
+    ("workgroup", 8),  # number in the grid, x fastest
+    ("id_x", 4),
+    ("id_y", 4),
+    ("id_z", 4),
+    ("state", 4),
+    ("waves", 4),
+    ("live", 4),  # waves that have not ended
+    ("waiting", 4),  # waves at the barrier
+    ("next_wave", 4),  # whose turn it is
+)
+SLOT_HEADER_BYTES: Final = 4096
+SLOT_FREE, SLOT_RUNNING = 0, 1
+
+# --- dispatch -----------------------------------------------------------------------------------------------------------
+# What native code needs of a DispatchSpec. `next` and `completed` are atomic counters that all processes share.
+
+MAX_SYSTEM_SGPRS: Final = 5
+MAX_USER_SGPRS: Final = 32
+WORKGROUP_SHAPES: Final = 8
+"""A workgroup is full or partial in each of three dimensions: bit 0 x, 1 y, 2 z."""
+
+DISPATCH: Final = fields(
+    0,
+    ("next", 8),
+    ("total", 8),
+    ("completed", 8),
+    ("entry", 8),
+    ("scratch_base", 8),
+    ("scratch_stride", 8),
+    ("slot_stride", 8),
+    ("waves_offset", 8),  # of the first wave in a slot
+    ("time_slice", 8),
+    ("templates", 8),  # host address of the wave templates
+    ("grid_x", 4),
+    ("grid_y", 4),
+    ("grid_z", 4),
+    ("partial", 4),  # dimensions whose last workgroup is partial, as WORKGROUP_SHAPES
+    ("scratch_size", 4),
+    ("lds_bytes", 4),
+    ("max_waves", 4),
+    ("quantum", 4),
+    ("mode", 4),
+    ("fp_class", 4),
+    ("program", 4),
+    ("vgprs", 4),
+    ("agprs", 4),
+    ("id_vgprs", 4),  # registers v0.. that a template fills
+    ("user_sgprs", 4),
+    ("system_sgprs", 4),  # bit 0 workgroup id x, 1 y, 2 z, 3 workgroup info, 4 scratch wave offset
+    ("shape_waves", 4),
+    ("_shape_waves", 4 * WORKGROUP_SHAPES - 4),
+    ("sgprs", 4),
+    ("_sgprs", 4 * MAX_USER_SGPRS - 4),
+    ("architected_flat_scratch", 4),
+)
+
+TEMPLATE: Final = fields(0, ("exec", 8), ("_pad", 56), ("vgprs", 8))
+TEMPLATE_BYTES: Final = 64 + 3 * 64 * 4
+"""A wave's initial EXEC and work-item id registers, [shape][wave]."""
+
+RUN_DONE, RUN_PAUSED, RUN_EVENT, RUN_DEADLOCK = 0, 1, 2, 3
+"""What the native run loop returns: grid exhausted; budget used up; an event for Python; every wave waits."""

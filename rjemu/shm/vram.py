@@ -28,7 +28,9 @@ MAPPED_GRANULE = 4
 """Allocations end at a whole dword: compilers widen scalar loads of smaller data to an aligned dword."""
 
 TABLE_CAPACITY = 64 * 1024
-_TABLE_HEADER = 64
+TABLE_COUNT, TABLE_GENERATION, TABLE_ROWS = 0, 8, 64
+"""Byte offsets in the table's segment: the header's words, then the rows."""
+
 _NULL_PAGE = PAGE
 
 
@@ -52,16 +54,16 @@ class Allocation:
 class AllocationTable:
     """The live allocations in shared memory, for readers that search by address.
 
-    header: uint64 words 0 `count` and 1 `generation`; from byte 64 on `rows`, uint64 [capacity, 2], of which the first
+    header: uint64 words `count` and `generation`; from byte TABLE_ROWS on `rows`, uint64 [capacity, 2], of which the first
     `count` are (start, end) GPU addresses sorted by start. `generation` is odd while a change is under way.
     """
 
     def __init__(self, capacity: int = TABLE_CAPACITY) -> None:
-        self.segment = Segment.create("table", _TABLE_HEADER + capacity * 16)
+        self.segment = Segment.create("table", TABLE_ROWS + capacity * 16)
         self.capacity = capacity
         self.address = self.segment.address
         self._header = self.segment.array(np.uint64, 2)
-        self.rows = self.segment.array(np.uint64, (capacity, 2), _TABLE_HEADER)
+        self.rows = self.segment.array(np.uint64, (capacity, 2), TABLE_ROWS)
 
     @property
     def count(self) -> int:
