@@ -11,3 +11,5 @@ LDS_APERTURE = 1 << 48
 
 SCRATCH_APERTURE = 2 << 48
 """FLAT address of byte 0 of the lane's private segment (src_private_base)."""
+
+APERTURE_BYTES = 1 << 32

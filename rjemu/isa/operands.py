@@ -6,6 +6,8 @@ extension, then abs, then neg. On a float result: omod, then clamp, then placeme
 
 from __future__ import annotations
 
+from rjemu.errors import UnsupportedInstruction
+from rjemu.isa.apertures import APERTURE_BYTES, LDS_APERTURE, SCRATCH_APERTURE
 from rjemu.isa.context import Context
 from rjemu.isa.dpp import dpp_enabled_lanes, dpp_sources
 from rjemu.isa.instruction import EXECZ, SCC, VCC, VCCZ, Operand
@@ -13,6 +15,13 @@ from rjemu.isa.lanes import TYPES, Value
 
 SOURCE_INDEX = {"src0": 0, "src1": 1, "src2": 2}
 _SDWA_DWORD = 6
+_APERTURES = {
+    235: LDS_APERTURE,
+    236: LDS_APERTURE + APERTURE_BYTES - 1,
+    237: SCRATCH_APERTURE,
+    238: SCRATCH_APERTURE + APERTURE_BYTES - 1,
+}
+"""src_shared_base, src_shared_limit, src_private_base, src_private_limit by operand code."""
 
 
 def raw_source(b: Context, op: Operand, type_name: str) -> Value:
@@ -30,13 +39,16 @@ def raw_source(b: Context, op: Operand, type_name: str) -> Value:
 
 
 def _special(b: Context, op: Operand) -> Value:
+    """A read-only hardware value; apertures are 64 bits. Raises UnsupportedInstruction for POPS_EXITING_WAVE_ID."""
     if op.index == SCC:
         return b.scc().to("u32")
     if op.index == VCCZ:
         return (b.vcc() == 0).to("u32")
     if op.index == EXECZ:
         return (b.exec() == 0).to("u32")
-    raise ValueError(f"{b.instr.name}: operand code {op.index} is not readable here")
+    if op.index in _APERTURES:
+        return b.const("u64", _APERTURES[op.index])
+    raise UnsupportedInstruction(f"{b.instr.name}: operand code {op.index} is for pixel shaders")
 
 
 def source(b: Context, op: Operand, type_name: str) -> Value:

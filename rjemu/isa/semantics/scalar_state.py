@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rjemu.isa.apertures import LDS_APERTURE, SCRATCH_APERTURE
 from rjemu.isa.context import Context
 from rjemu.isa.instruction import M0
 from rjemu.isa.integers import mask_of
@@ -17,10 +18,12 @@ HARDWARE_REGISTERS = {
     5: "gpr_alloc",
     6: "lds_alloc",
     7: "ib_sts",
-    15: "sh_mem_bases",
     20: "xcc_id",
 }
 """Id in an hwreg operand -> name. Others (trap handler and performance snapshot addresses) read as 0."""
+
+_SH_MEM_BASES = 15
+_APERTURES = LDS_APERTURE >> 48 << 16 | SCRATCH_APERTURE >> 48
 
 USER_WRITABLE = {"mode": 0xFFFF_FFFF, "trapsts": 0xFFFF_FFFF}
 """What an unprivileged wave may write of them."""
@@ -51,7 +54,7 @@ def _field(b: Context) -> tuple[Value, Value, Value]:
 @custom("s_getreg_b32")
 def _get(b: Context) -> None:
     register, offset, mask = _field(b)
-    value = b.const("u32", 0)
+    value = b.select(register == _SH_MEM_BASES, _APERTURES, b.const("u32", 0))
     for number, name in HARDWARE_REGISTERS.items():
         value = b.select(register == number, _read(b, name), value)
     write_scalar(b, b.instr.operand("sdst"), (value >> offset) & mask)
