@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -123,7 +124,7 @@ def normalized(value: float, scale: int, low: int) -> int:
 @pytest.mark.parametrize(("kind", "scale", "low"), [("i16", 32767, -32767), ("u16", 65535, 0)])
 def test_packed_normalized(kind: str, scale: int, low: int) -> None:
     rows = f32_inputs()
-    for x, y in zip(rows, rows[1:], strict=False):
+    for x, y in itertools.pairwise(rows):
         state = run(f"v_cvt_pknorm_{kind}_f32 v1, v2, -v3", {2: x, 3: y})
         first = [normalized(float(v), scale, low) for v in x.view(np.float32)]
         second = [normalized(-float(v), scale, low) for v in y.view(np.float32)]

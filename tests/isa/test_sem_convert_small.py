@@ -19,7 +19,7 @@ RNG = np.random.default_rng(11)
 
 @dataclass(frozen=True)
 class Format:
-    """dtype: ml_dtypes' type of the same codes. nan, overflow: the codes (without sign) of a NaN and of what is too large."""
+    """dtype: ml_dtypes' type of the same codes. nan, overflow: the codes of a NaN and of what is too large."""
 
     dtype: type
     bits: int
