@@ -15,7 +15,7 @@ _ROW_BYTES = 16
 
 
 def write_check_function(module: Module) -> None:
-    """Add `i32 rjemu_check_lanes(ptr ctx, ptr entry, ptr addresses, i64 lanes, i32 nbytes, i32 space, i32 access)`.
+    """Add `i32 rjemu_check_lanes(ptr ctx, ptr cached, ptr addresses, i64 lanes, i32 nbytes, i32 space, i32 access)`.
 
     addresses: u64 GPU address per lane; lanes: bits of the lanes to check, each for `nbytes` bytes; space and access:
     indices in `layout.FAULT_SPACES` and `FAULT_ACCESSES`. Gives 1 and puts the last lane's allocation into the cache entry
@@ -23,7 +23,7 @@ def write_check_function(module: Module) -> None:
     for the first lane that does not.
     """
     b = IrLanes(module, 1)
-    context, entry, addresses = Ptr("%ctx"), Ptr("%entry"), Ptr("%addresses")
+    context, entry, addresses = Ptr("%ctx"), Ptr("%cached"), Ptr("%addresses")
     lanes = b.make(TYPES["u64"], 1, "%lanes")
     nbytes, space, access = (b.make(TYPES["u32"], 1, name) for name in ("%nbytes", "%space", "%access"))
     table = b.load_ptr(b.offset(context, CTX["allocations"]))
@@ -55,7 +55,7 @@ def write_check_function(module: Module) -> None:
     for name, value in (("fault_bytes", nbytes), ("fault_space", space), ("fault_access", access)):
         b.store_value(b.offset(context, CTX[name]), value)
     b.ret(b.const("u32", 0))
-    arguments = "ptr %ctx, ptr %entry, ptr %addresses, i64 %lanes, i32 %nbytes, i32 %space, i32 %access"
+    arguments = "ptr %ctx, ptr %cached, ptr %addresses, i64 %lanes, i32 %nbytes, i32 %space, i32 %access"
     b.finish(CHECK_FUNCTION, "i32", arguments)
 
 

@@ -590,6 +590,25 @@ class IrLanes(Lanes):
         self.start_block(out)
         return results
 
+    @contextmanager
+    def each_bit(self, bits: Value) -> Iterator[Value]:
+        """The block runs for the number (of bits' type) of every set bit, in ascending order, in registers."""
+        before, head, body, out = self._label, self.fresh("bits"), self.fresh("bit"), self.fresh("bitsdone")
+        start, kind = self.ref(bits), type_text(bits.type, 1)
+        left, rest = "%" + self.fresh("left"), "%" + self.fresh("left")
+        self.start_block(head)
+        # The loop's own end is only known after its body: the phi is filled in then.
+        slot = len(self._lines)
+        self._lines.append("")
+        remaining = self.make(bits.type, 1, left)
+        self.terminate(f"br {self.typed(remaining != 0)}, label %{body}, label %{out}")
+        self.start_block(body)
+        yield self.ctz(remaining)
+        self.emit(f"{rest} = and {kind} {left}, {(remaining - 1).data}")
+        self._lines[slot] = f"  {left} = phi {kind} [ {start}, %{before} ], [ {rest}, %{self._label} ]"
+        self.terminate(f"br label %{head}")
+        self.start_block(out)
+
     def ret(self, value: Value | Ptr | None = None) -> None:
         if value is None:
             self.terminate("ret void")

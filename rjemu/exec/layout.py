@@ -186,6 +186,7 @@ DISPATCH: Final = fields(
     ("next", 8),
     ("total", 8),
     ("completed", 8),
+    ("instructions", 8),  # executed by the waves that have ended
     ("entry", 8),
     ("scratch_base", 8),
     ("scratch_stride", 8),

@@ -156,9 +156,11 @@ class NumpyContext(NumpyLanes, Context):
                 raise AccessError(error.space, access, start, lane, nbytes) from None
         return out
 
-    def load_registers(self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value) -> None:
+    def load_registers(
+        self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value, first: int = 0
+    ) -> None:
         for k, value in enumerate(self.load(space, address, nbytes, mask)):
-            self.set_vgpr(op, k, value, mask)
+            self.set_vgpr(op, first + k, value, mask)
 
     def store(self, space: Space, address: Value, values: Sequence[Value], nbytes: int, mask: Value) -> None:
         words = np.stack([self.vector(v).data for v in values], axis=1)
@@ -166,8 +168,10 @@ class NumpyContext(NumpyLanes, Context):
         for (lane, _), view in self._views(space, address, nbytes, mask, "store"):
             view[:] = raw[lane, :nbytes]
 
-    def store_registers(self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value) -> None:
-        self.store(space, address, [self.vgpr(op, k) for k in range(nbytes // 4)], nbytes, mask)
+    def store_registers(
+        self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value, first: int = 0
+    ) -> None:
+        self.store(space, address, [self.vgpr(op, first + k) for k in range(nbytes // 4)], nbytes, mask)
 
     def atomic(
         self,

@@ -1,0 +1,67 @@
+"""From what a wave ran into to the exception that names it: kernel, workgroup, wave, lane, pc and instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rjemu.errors import (
+    DecodeError,
+    FaultPlace,
+    IllegalInstruction,
+    JumpFault,
+    KernelFault,
+    MemoryFault,
+    MisalignedAccess,
+    TrapFault,
+    UnsupportedInstruction,
+)
+from rjemu.exec.memory import AccessError
+from rjemu.isa.disasm import format_instruction
+from rjemu.isa.instruction import Instruction
+from rjemu.shm.vram import Vram
+
+Place = Callable[[int | None, int, str], FaultPlace]
+"""(lane, pc, instruction text) -> the place; the wave is bound."""
+
+
+def memory_fault(error: AccessError, place: FaultPlace, vram: Vram, lds_bytes: int) -> MemoryFault:
+    """The exception for a stray or misaligned access."""
+    size = f"{error.nbytes} byte{'s' if error.nbytes != 1 else ''}"
+    where = f"{error.space} address {error.address:#x}"
+    if error.misaligned:
+        message = f"{error.access} of {size} at {where}: it needs {error.nbytes}-byte alignment"
+        return MisalignedAccess(message, place, address=error.address, space=error.space, access=error.access)
+    if error.space == "lds":
+        near = f"the workgroup has {lds_bytes} bytes of LDS"
+    else:
+        near = f"nearest: {vram.nearest(error.address)}"
+    message = f"{error.access} of {size} at {where}, which is not allocated; {near}"
+    return MemoryFault(message, place, address=error.address, space=error.space, access=error.access)
+
+
+def code_fault(error: DecodeError, place: FaultPlace) -> IllegalInstruction:
+    """The exception for bytes that are no instruction."""
+    return IllegalInstruction(f"illegal instruction: {error}", place)
+
+
+def unsupported(instr: Instruction, place: FaultPlace) -> UnsupportedInstruction:
+    return UnsupportedInstruction(f"rjemu does not execute {instr.name} (graphics only)", place)
+
+
+def jump_fault(target: int, place: FaultPlace) -> JumpFault:
+    return JumpFault(f"jump to {target:#x}, which holds no code", place)
+
+
+def trap(number: int, place: FaultPlace) -> TrapFault:
+    return TrapFault(f"s_trap {number}: the kernel gave up (an assertion or abort of the device program)", place)
+
+
+def event_fault(name: str, place: FaultPlace) -> KernelFault:
+    """Events that semantics raise by name."""
+    if name == "illegal":
+        return IllegalInstruction("the instruction uses its operands in a way that the architecture forbids", place)
+    return UnsupportedInstruction("rjemu does not execute this instruction", place)
+
+
+def instruction_text(instr: Instruction, pc: int) -> str:
+    return format_instruction(instr, pc)
