@@ -19,7 +19,7 @@ from rjemu.exec.layout import (
     FAULT_SPACES,
     RECORD_BYTES,
 )
-from rjemu.exec.native_moves import copy_lane, copy_piece, load_groups, store_groups
+from rjemu.exec.native_moves import PointerOf, copy_groups, copy_lane, copy_piece, load_groups, store_groups
 from rjemu.isa.atomics import atomic_mode, float_combine
 from rjemu.isa.context import AtomicOp, Context, Space
 from rjemu.isa.instruction import Operand
@@ -149,14 +149,10 @@ class NativeMemory(IrLanes, Context):
     def _move(self, checked: _Checked, rows: Sequence[Ptr], *, to_memory: bool) -> None:
         """Whole dwords between the rows and memory: groups of lanes if all are active, else lane by lane."""
 
-        def pointer(first: Value, position: int) -> Ptr:
-            return self.address(self.load_value(self.offset(checked.hosts, (first + position) << 3), "u64"))
-
         if not self._rare:
             with self.if_(checked.full):
-                (store_groups if to_memory else load_groups)(self, rows, pointer)
-        remaining = checked.bits if self._rare else self.select(checked.full, self.const("u64", 0), checked.bits)
-        with self.each_bit(remaining) as lane:
+                (store_groups if to_memory else load_groups)(self, rows, self._pointers(checked))
+        with self.each_bit(self._one_by_one(checked)) as lane:
             copy_lane(self, rows, lane, self._host(checked, lane), to_memory=to_memory)
 
     def load_registers(self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value, first: int = 0) -> None:
@@ -198,7 +194,10 @@ class NativeMemory(IrLanes, Context):
         source = self._check("global", address, nbytes, mask, "load")
         target = self._check("lds", lds_address, nbytes, mask, "store")
 
-        with self.each_bit(source.bits) as lane:
+        if not self._rare:
+            with self.if_(source.full):
+                copy_groups(self, self._pointers(source), self._pointers(target), nbytes // 4)
+        with self.each_bit(self._one_by_one(source)) as lane:
             copy_piece(self, self._host(source, lane), self._host(target, lane), nbytes // 4)
 
     # --- atomics -------------------------------------------------------------------------------------------------------

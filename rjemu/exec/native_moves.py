@@ -44,6 +44,14 @@ def copy_lane(b: IrLanes, rows: Sequence[Ptr], lane: Value, memory: Ptr, *, to_m
         b.store_value(target, b.load_value(source, "u32", align=1), align=1)
 
 
+def copy_groups(b: IrLanes, source: PointerOf, target: PointerOf, dwords: int) -> None:
+    """Copy dwords from one place per lane to another, for all lanes in ascending order."""
+    with b.count(b.wave // GROUP) as group:
+        first = group * GROUP
+        for lane in range(GROUP):
+            copy_piece(b, source(first, lane), target(first, lane), dwords)
+
+
 def copy_piece(b: IrLanes, source: Ptr, target: Ptr, dwords: int) -> None:
     """Copy some dwords from one place in the host's memory to another."""
     _store_piece(b, target, _load_piece(b, source, dwords), dwords)

@@ -10,6 +10,7 @@ and store nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rjemu.isa.context import Context
@@ -106,18 +107,22 @@ class Place:
             return address
         return address + self._index.to("u64") * self.descriptor.stride.to("u64")
 
-    def address(self, byte: int = 0) -> Value:
-        """u64 vector: the addresses of the access's byte `byte` in any buffer."""
-        return self.b.unlikely(~self.descriptor.plain, self.linear(byte), lambda: self._general(byte))
+    def address(self) -> Value:
+        """u64 vector: the addresses of the access's first byte in any buffer."""
+        return self.b.unlikely(~self.descriptor.plain, self.linear(), lambda: self.addresses([0])[0])
 
-    def _general(self, byte: int) -> Value:
+    def addresses(self, at: Sequence[int]) -> list[Value]:
+        """u64 vectors: the addresses of some bytes of the access in any buffer, plain or not."""
         b, d = self.b, self.descriptor
         zero = b.vector(b.const("u32", 0))
         index = zero if self._index is None else self._index
         index = (index + b.select(d.add_tid, b.lane_ids(), zero)).to("u64")
-        offset = self._offset.to("u64") + byte
         stride, shift = d.stride.to("u64"), d.index_shift.to("u64")
         group, member = index >> shift, index & ((b.const("u64", 1) << shift) - 1)
-        element = offset & (0xFFFFFFFFFFFFFFFF ^ (_ELEMENT - 1))
-        swizzled = ((group * stride + element) << shift) + member * _ELEMENT + (offset & (_ELEMENT - 1))
-        return b.select(d.swizzle, swizzled, offset + index * stride) + self._start
+        record = b.select(d.swizzle, ((group * stride) << shift) + member * _ELEMENT, index * stride) + self._start
+        out = []
+        for byte in at:
+            offset = self._offset.to("u64") + byte
+            inside = offset & (_ELEMENT - 1)
+            out.append(record + b.select(d.swizzle, ((offset ^ inside) << shift) + inside, offset))
+        return out

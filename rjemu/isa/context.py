@@ -171,15 +171,16 @@ class Context(Lanes):
         """u32 vectors, one per dword; for 1 or 2 bytes one vector, zero extended. Masked-off lanes give 0."""
 
     @abstractmethod
-    def load_registers(self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value) -> None:
-        """Load whole dwords straight into op's registers, in the masked lanes. (The quick path of plain loads.)"""
+    def load_registers(self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value, first: int = 0) -> None:
+        """Load whole dwords straight into op's registers from op.index + first on, in the masked lanes. (The quick path of
+        plain loads.)"""
 
     @abstractmethod
     def store(self, space: Space, address: Value, values: Sequence[Value], nbytes: int, mask: Value) -> None:
         """Store u32 vectors, one per dword; for 1 or 2 bytes the low part of one. Lanes store in ascending order."""
 
     @abstractmethod
-    def store_registers(self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value) -> None:
+    def store_registers(self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value, first: int = 0) -> None:
         """Store whole dwords straight from op's registers. (The quick path of plain stores.)"""
 
     @abstractmethod

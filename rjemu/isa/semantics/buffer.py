@@ -26,9 +26,18 @@ def _whole(b: Context, place: Place, nbytes: int) -> Value:
     return b.exec_lanes() & place.in_range(nbytes - 4) & place.descriptor.plain
 
 
+def _one_by_one(b: Context, place: Place, nbytes: int, lanes: Value) -> list[Access]:
+    """The dwords of an access: each has its own range check, and in a swizzled buffer its own address."""
+    at = range(0, nbytes, 4)
+    return [
+        Access("global", address, lanes & place.in_range(byte), lanes)
+        for byte, address in zip(at, place.addresses(at), strict=True)
+    ]
+
+
 def _words(b: Context, place: Place, nbytes: int, lanes: Value) -> list[Value]:
-    """The dwords of an access one by one: each has its own range check, and in a swizzled buffer its own address."""
-    return [b.load("global", place.address(byte), 4, lanes & place.in_range(byte))[0] for byte in range(0, nbytes, 4)]
+    """What the accesses one by one load; zero out of range."""
+    return [b.load("global", access.address, 4, access.mask)[0] for access in _one_by_one(b, place, nbytes, lanes)]
 
 
 def _part(b: Context, place: Place) -> Access:
@@ -56,11 +65,11 @@ def _load_dwords(b: Context, place: Place, nbytes: int) -> None:
     rest = b.exec_lanes() & ~whole
     address = place.linear()
 
-    def one_by_one() -> None:
+    def dword_by_dword() -> None:
         for k, word in enumerate(_words(b, place, nbytes, rest)):
             b.set_vgpr(dst, k, word, rest)
 
-    b.when(rest, one_by_one)
+    b.when(rest, dword_by_dword)
     b.load_registers("global", address, dst, nbytes, whole)
 
 
@@ -85,12 +94,12 @@ def _store(transfer: Transfer) -> Semantic:
         whole = _whole(b, place, transfer.nbytes)
         rest = b.exec_lanes() & ~whole
 
-        def one_by_one() -> None:
-            for k in range(transfer.nbytes // 4):
-                b.store("global", place.address(4 * k), [b.vgpr(data, k)], 4, rest & place.in_range(4 * k))
+        def dword_by_dword() -> None:
+            for k, access in enumerate(_one_by_one(b, place, transfer.nbytes, rest)):
+                b.store("global", access.address, [b.vgpr(data, k)], 4, access.mask)
 
         b.store_registers("global", place.linear(), data, transfer.nbytes, whole)
-        b.when(rest, one_by_one)
+        b.when(rest, dword_by_dword)
 
     return semantic
 

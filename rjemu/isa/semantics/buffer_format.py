@@ -24,6 +24,9 @@ _SEL_ONE, _SEL_X = 1, 4
 """V# destination selects: 0 is zero, 1 one, 4 to 7 are the components."""
 
 
+_DWORDS = (0, 4, 8, 12)
+
+
 class _Typed:
     """The place and the format of one typed instruction."""
 
@@ -53,11 +56,11 @@ class _Typed:
         return words
 
     def store_words(self, words: Sequence[Value]) -> None:
-        b, lanes = self.b, self.lanes()
-        for k, word in enumerate(words):
-            b.store("global", self.place.address(4 * k), [word], 4, lanes & (self.nbytes >= 4 * (k + 1)))
+        b, lanes, addresses = self.b, self.lanes(), self.place.addresses(_DWORDS)
+        for byte, address, word in zip(_DWORDS, addresses, words, strict=True):
+            b.store("global", address, [word], 4, lanes & (self.nbytes > byte) & (self.nbytes >= 4))
         for nbytes in (1, 2):
-            b.store("global", self.place.address(), [words[0]], nbytes, lanes & (self.nbytes == nbytes))
+            b.store("global", addresses[0], [words[0]], nbytes, lanes & (self.nbytes == nbytes))
 
     def select(self, c: int) -> Value:
         """u32 scalar: the V#'s destination select of component c."""

@@ -95,7 +95,7 @@ def _access(b: Context, address: Value) -> Access:
 
 
 def _pair_addresses(b: Context, unit: int) -> tuple[Value, Value]:
-    """The two addresses of an instruction whose offsets count units of so many bytes."""
+    """The two addresses of an instruction whose offsets count units of so many bytes, before any register is written."""
     base = b.vgpr(b.instr.operand("addr"))
     return base + b.imm("offset0").bits("u32") * unit, base + b.imm("offset1").bits("u32") * unit
 
@@ -109,13 +109,10 @@ def _store(transfer: Transfer) -> Semantic:
 
 
 def _load_pair(nbytes: int, stride: int) -> Semantic:
-    """read2: both values are read before the destination, which may hold the address, is written."""
-
     def semantic(b: Context) -> None:
         dst, lanes = b.instr.operand("vdst"), b.exec_lanes()
-        values = [word for address in _pair_addresses(b, nbytes * stride) for word in b.load("lds", address, nbytes, lanes)]
-        for k, word in enumerate(values):
-            b.set_vgpr(dst, k, word, lanes)
+        for k, address in enumerate(_pair_addresses(b, nbytes * stride)):
+            b.load_registers("lds", address, dst, nbytes, lanes, first=k * nbytes // 4)
 
     return semantic
 
