@@ -155,6 +155,13 @@ class NativeMemory(IrLanes, Context):
         with self.each_bit(self._one_by_one(checked)) as lane:
             copy_lane(self, rows, lane, self._host(checked, lane), to_memory=to_memory)
 
+    def _pointers(self, checked: _Checked) -> PointerOf:
+        return lambda first, position: self._host(checked, first + position)
+
+    def _one_by_one(self, checked: _Checked) -> Value:
+        """Bits of the lanes that no group covers."""
+        return checked.bits if self._rare else self.select(checked.full, self.const("u64", 0), checked.bits)
+
     def load_registers(self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value, first: int = 0) -> None:
         checked = self._check(space, address, nbytes, mask, "load")
         self._move(checked, self._registers(op, first, nbytes), to_memory=False)

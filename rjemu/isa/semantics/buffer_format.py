@@ -49,10 +49,13 @@ class _Typed:
 
     def load_words(self) -> list[Value]:
         """Four dwords; what lies beyond the element, or out of range, is zero."""
-        b, lanes = self.b, self.lanes()
-        words = [b.load("global", self.place.address(4 * k), 4, lanes & (self.nbytes >= 4 * (k + 1)))[0] for k in range(4)]
+        b, lanes, addresses = self.b, self.lanes(), self.place.addresses(_DWORDS)
+        words = [
+            b.load("global", address, 4, lanes & (self.nbytes > byte) & (self.nbytes >= 4))[0]
+            for byte, address in zip(_DWORDS, addresses, strict=True)
+        ]
         for nbytes in (1, 2):
-            words[0] = words[0] | b.load("global", self.place.address(), nbytes, lanes & (self.nbytes == nbytes))[0]
+            words[0] = words[0] | b.load("global", addresses[0], nbytes, lanes & (self.nbytes == nbytes))[0]
         return words
 
     def store_words(self, words: Sequence[Value]) -> None:
