@@ -100,7 +100,7 @@ class Spec:
 
 @dataclass
 class Candidate:
-    """A row in the making. `texts` are the assembler's operands, `suffix` what the base line needs behind them."""
+    """A row in the making. flags: of all targets. probed: target -> the flags found by asking that target's assembler."""
 
     name: str
     encoding: str
@@ -109,6 +109,7 @@ class Candidate:
     mnemonic: str
     flags: set[str] = field(default_factory=set)
     targets: list[str] = field(default_factory=list)
+    probed: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def sources(self) -> list[Spec]:
@@ -398,17 +399,18 @@ def prove(rows: list[Candidate]) -> None:
 
 
 def probe(rows: list[Candidate]) -> None:
-    """Fill the flags that the assembler knows. gfx950 decides, gfx942 for what only it has."""
+    """Fill each row's `probed` flags."""
     for target in TARGETS:
-        asked = [(row, flag, text) for row in rows if target == row.targets[-1] for flag, text in probes(row).items()]
+        asked = [(row, flag, text) for row in rows if target in row.targets for flag, text in probes(row).items()]
         for (row, flag, _), result in zip(asked, assemble([text for _, _, text in asked], target), strict=True):
+            flags = row.probed.setdefault(target, set())
             if result is None:
                 continue
             if flag.startswith(OP_SEL_PROBE):
                 op_sel = ENCODINGS["VOP3"].get(int.from_bytes(result[0], "little"), "op_sel")
-                row.flags.update(f"op_sel{i}" for i in range(4) if op_sel >> i & 1)
+                flags.update(f"op_sel{i}" for i in range(4) if op_sel >> i & 1)
             else:
-                row.flags.add(flag)
+                flags.add(flag)
 
 
 # --- side effects -------------------------------------------------------------------------------------------------------
@@ -437,7 +439,7 @@ def side_effects(row: Candidate) -> tuple[list[str], list[str], bool]:
         writes.append("exec")
     if name.startswith("v_cmpx"):
         writes.append("exec")
-    if name in overrides.WRITES_SCC or name.startswith(("s_cmp_", "s_cmpk_", "s_bitcmp")):
+    if name.startswith(("s_cmp_", "s_cmpk_", "s_bitcmp")):
         writes.append("scc")
     if row.encoding == "SOPP" and "branch" in name:
         reads.append("pc")
@@ -472,14 +474,21 @@ def semantic_flags(row: Candidate) -> set[str]:
 
 
 def document(rows: list[Candidate]) -> str:
-    """JSON with one row per line: [encoding, opcode, name, operands, reads, writes, tied, flags, targets]."""
+    """JSON with one row per line: [encoding, opcode, name, operands, reads, writes, tied, flags, targets].
+
+    An instruction whose modifiers differ between targets has a row for each.
+    """
     lines = []
     for row in rows:
         reads, writes, tied = side_effects(row)
         specs = [[s.name, s.bits, s.fmt, s.kind, int(s.is_dst)] for s in row.specs]
-        flags = sorted(row.flags | semantic_flags(row))
-        fields = [row.encoding, row.opcode, row.name, specs, reads, writes, int(tied), flags, row.targets]
-        lines.append(json.dumps(fields, separators=(",", ":")))
+        by_flags: dict[tuple[str, ...], list[str]] = {}
+        for target in row.targets:
+            flags = row.flags | row.probed.get(target, set()) | semantic_flags(row)
+            by_flags.setdefault(tuple(sorted(flags)), []).append(target)
+        for flags, targets in by_flags.items():
+            fields = [row.encoding, row.opcode, row.name, specs, reads, writes, int(tied), flags, targets]
+            lines.append(json.dumps(fields, separators=(",", ":")))
     head = '{"generated_by": "scripts/generate_isa_tables.py", "rows": [\n'
     return head + ",\n".join(lines) + "\n]}\n"
 

@@ -12,20 +12,33 @@ from dataclasses import dataclass
 
 from rjemu.errors import DecodeError
 from rjemu.isa.constants import inline_constant, literal_constant
-from rjemu.isa.encodings import DPP, ENCODINGS, LITERAL, MFMA_SCALE_PREFIX, SDWA, Encoding, identify
+from rjemu.isa.encodings import (
+    AGPR,
+    DPP,
+    ENCODINGS,
+    FIRST_TTMP,
+    FIRST_VGPR_CODE,
+    LAST_SCALAR,
+    LAST_SGPR,
+    LAST_TTMP,
+    LITERAL,
+    MFMA_SCALE_PREFIX,
+    SDWA,
+    Encoding,
+    identify,
+)
 from rjemu.isa.instruction import EXEC, M0, VCC, Instruction, Operand, OperandSpec, Row
 from rjemu.isa.modifiers import modifiers
 from rjemu.isa.tables import IMMEDIATE_KINDS, tables
 
-LAST_SGPR, FIRST_TTMP, LAST_TTMP, LAST_SCALAR = 101, 108, 123, 127
-AGPR = 256
-"""Number of the first AGPR among the vector registers."""
-
-FIRST_VGPR_CODE = 256
-"""Nine-bit operand codes from here on are VGPRs."""
-
 _OFF = 127
 """A scalar address field of GLOBAL and SCRATCH that names no register."""
+
+_FREE_OVERLAP_BITS = 128
+"""Results of matrix instructions up to this size may overlap the accumulator in any way."""
+
+_GPR_IDX_BITS = 15
+"""The bits of s_set_gpr_idx_on's and s_set_gpr_idx_mode's immediate that count."""
 
 SPECIALS = {235, 236, 237, 238, 239, 251, 252, 253}
 """Codes of read-only hardware values: apertures, POPS_EXITING_WAVE_ID, VCCZ, EXECZ, SCC."""
@@ -62,6 +75,7 @@ class Decoder:
         row = fetched.row
         operands = _operands(fetched)
         _check_constant_bus(fetched, operands)
+        _check_accumulator(fetched, operands)
         mods, imms = modifiers(fetched.encoding, row, fetched.word)
         return Instruction(row.name, fetched.encoding.name, size, operands, row, mods, _immediates(fetched) | imms)
 
@@ -344,11 +358,19 @@ def _flat_operands(fetched: _Fetched) -> tuple[Operand, ...]:
         if spec.name == "addr":
             operands.append(_flat_address(fetched, spec))
         elif spec.name == "saddr":
-            code = fetched.get("saddr")
-            operands.append(Operand("saddr", "off", 0, 0, "b0") if code == _OFF else _scalar(spec, code))
+            operands.append(_scalar_base(fetched, spec))
         else:
             operands.append(_operand(fetched, spec))
     return tuple(operands)
+
+
+def _scalar_base(fetched: _Fetched, spec: OperandSpec) -> Operand:
+    code = fetched.get("saddr")
+    if code == _OFF:
+        return Operand("saddr", "off", 0, 0, "b0")
+    if fetched.row.encoding == "GLOBAL" and code == EXEC:
+        raise DecodeError(f"{fetched.row.name}: EXEC is no base address")
+    return _scalar(spec, code)
 
 
 def _flat_address(fetched: _Fetched, spec: OperandSpec) -> Operand:
@@ -369,6 +391,8 @@ def _immediates(fetched: _Fetched) -> dict[str, int]:
     for spec in fetched.row.operands:
         if spec.kind in IMMEDIATE_KINDS:
             value = fetched.get(spec.name)
+            if spec.kind == "gpr_idx":
+                value &= _GPR_IDX_BITS
             imms[spec.name] = value - 0x10000 if spec.fmt == "i16" and value >> 15 else value
     return imms
 
@@ -378,13 +402,23 @@ def _check_constant_bus(fetched: _Fetched, operands: tuple[Operand, ...]) -> Non
     selector does not count."""
     if not fetched.encoding.name.startswith("VOP"):
         return
-    values: set[tuple[str, int]] = {("s", VCC)} if "vcc" in fetched.row.reads else set()
+    values: set[tuple[str, int, int]] = {("s", VCC, 2)} if "vcc" in fetched.row.reads else set()
     for op in operands:
         if fetched.row.name == "v_writelane_b32" and op.name == "src1" and op.index == M0:
             continue
         if op.kind in ("s", "special") and not op.is_dst:
-            values.add((op.kind, op.index))
+            values.add((op.kind, op.index, op.dwords))
         elif op.literal:
-            values.add(("literal", 0))
+            values.add(("literal", 0, 1))
     if len(values) > 1:
         raise DecodeError(f"{fetched.row.name}: more than one scalar value on the constant bus")
+
+
+def _check_accumulator(fetched: _Fetched, operands: tuple[Operand, ...]) -> None:
+    """C and D of a matrix instruction with more than four registers each are the same registers or share none."""
+    if "mfma" not in fetched.row.flags:
+        return
+    dst = operands[0]
+    acc = next(op for op in operands if op.name == "src2")
+    if acc.kind == "v" and dst.bits > _FREE_OVERLAP_BITS and 0 < abs(acc.index - dst.index) < dst.dwords:
+        raise DecodeError(f"{fetched.row.name}: src2 overlaps a part of vdst")

@@ -6,11 +6,20 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from rjemu.errors import DecodeError
-from rjemu.isa.constants import FIRST_FLOAT, FIRST_INTEGER, FLOATS, INVERSE_2PI, LAST_POSITIVE, inline_constant, inline_integer
-from rjemu.isa.decoder import AGPR, FIRST_TTMP, LAST_SGPR, LAST_TTMP, Decoder
+from rjemu.isa.constants import (
+    FIRST_FLOAT,
+    FIRST_INTEGER,
+    FLOATS,
+    INVERSE_2PI,
+    LAST_POSITIVE,
+    inline_constant,
+    inline_integer,
+)
+from rjemu.isa.decoder import Decoder
+from rjemu.isa.encodings import AGPR, FIRST_TTMP, LAST_SGPR, LAST_TTMP
 from rjemu.isa.immediates import format_immediate, format_swizzle
 from rjemu.isa.instruction import EXEC, FLAT_SCRATCH, M0, VCC, Instruction, Operand, OperandSpec
-from rjemu.isa.modifiers import DWORD, allowed
+from rjemu.isa.modifiers import allowed
 from rjemu.isa.tables import IMMEDIATE_KINDS
 
 SCALAR_PAIRS = {FLAT_SCRATCH: "flat_scratch", 104: "xnack_mask", VCC: "vcc", EXEC: "exec"}
@@ -87,7 +96,9 @@ def _operand_texts(instr: Instruction, pc: int | None, symbols: Mapping[int, str
     texts = []
     for spec in instr.row.operands:
         if spec.kind in IMMEDIATE_KINDS:
-            texts.append(_branch_target(instr, spec, pc, symbols) or format_immediate(instr.name, spec, instr.imms[spec.name]))
+            texts.append(
+                _branch_target(instr, spec, pc, symbols) or format_immediate(instr.name, spec, instr.imms[spec.name])
+            )
         elif spec.kind == "smem_offset":
             texts.append(_smem_offset(instr))
         elif spec.name == "vdst" and instr.encoding == "MUBUF":
@@ -269,7 +280,9 @@ def _matrix(instr: Instruction) -> str:
 
 
 def _dpp(instr: Instruction) -> str:
-    text = f" {_dpp_control(instr.mod('dpp_ctrl'))} row_mask:{instr.mod('row_mask'):#x} bank_mask:{instr.mod('bank_mask'):#x}"
+    text = (
+        f" {_dpp_control(instr.mod('dpp_ctrl'))} row_mask:{instr.mod('row_mask'):#x} bank_mask:{instr.mod('bank_mask'):#x}"
+    )
     return text + (" bound_ctrl:1" if instr.mod("bound_ctrl") else "")
 
 

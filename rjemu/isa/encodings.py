@@ -13,6 +13,15 @@ from functools import cached_property
 SDWA, DPP, LITERAL = 249, 250, 255
 """Values of an encoding's `src0` field that announce a second dword of that kind."""
 
+LAST_SGPR, FIRST_TTMP, LAST_TTMP, LAST_SCALAR = 101, 108, 123, 127
+"""Operand codes that bound the SGPRs, the trap handler's registers, and all scalar registers."""
+
+FIRST_VGPR_CODE = 256
+"""Nine-bit operand codes from here on are vector registers."""
+
+AGPR = 256
+"""Number of the first AGPR among the vector registers."""
+
 MFMA_SCALE_PREFIX = 44
 """VOP3P opcode of the first half of a VOP3PX2 (a scaled matrix multiplication, 16 bytes)."""
 

@@ -54,12 +54,15 @@ def modifiers(encoding: Encoding, row: Row, word: int) -> tuple[Numbers, Numbers
         if "lds" in row.flags:
             mods["lds"] = 1
     elif kind in ("MUBUF", "MTBUF"):
+        if not row.operands:  # cache control: buffer_inv, buffer_wbl2
+            mods = _present(encoding, word, "sc0", "sc1")
+            return {name: value for name, value in mods.items() if value}, {}
         mods = _present(encoding, word, "offen", "idxen", "sc0", "sc1", "nt")
         if kind == "MTBUF":
             mods |= _present(encoding, word, "dfmt", "nfmt")
         elif "lds" in row.flags and encoding.get(word, "lds"):
             mods["lds"] = 1
-        imms = {"offset": encoding.get(word, "offset")} if row.operands else {}
+        imms = {"offset": encoding.get(word, "offset")}
     return {name: value for name, value in mods.items() if value}, imms
 
 
@@ -175,7 +178,10 @@ def _smem(encoding: Encoding, row: Row, word: int) -> tuple[Numbers, Numbers]:
     has_offset = any(spec.kind == "smem_offset" for spec in row.operands)
     if not has_offset:
         return mods, {}
-    return mods, {"offset": _signed(encoding.get(word, "offset"), 21) if encoding.get(word, "imm") else 0}
+    offset = _signed(encoding.get(word, "offset"), 21) if encoding.get(word, "imm") else 0
+    if offset < 0 and row.name.startswith(("s_buffer", "s_atc_probe_buffer")):
+        raise DecodeError(f"{row.name}: negative offset {offset} into a buffer")
+    return mods, {"offset": offset}
 
 
 def _ds(encoding: Encoding, row: Row, word: int) -> tuple[Numbers, Numbers]:
@@ -183,5 +189,7 @@ def _ds(encoding: Encoding, row: Row, word: int) -> tuple[Numbers, Numbers]:
     gds = encoding.get(word, "gds")
     if gds != ("gds" in row.flags):
         raise DecodeError(f"{row.name} {'in' if gds else 'outside'} GDS")
+    if not row.operands:
+        return {"gds": gds}, {}
     names = ("offset0", "offset1") if "two_offsets" in row.flags else ("offset",)
     return {"gds": gds}, _present(encoding, word, *names)

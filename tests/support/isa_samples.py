@@ -9,10 +9,29 @@ from itertools import product
 from rjemu.isa.instruction import OperandSpec, Row
 from rjemu.isa.tables import tables
 
-FIRST = {"vdst": 10, "src0": 20, "src1": 96, "src2": 160, "addr": 4, "vaddr": 4, "data": 40, "data0": 40, "data1": 60, "vdata": 40}
+FIRST = {
+    "vdst": 10,
+    "src0": 20,
+    "src1": 96,
+    "src2": 160,
+    "addr": 4,
+    "vaddr": 4,
+    "data": 40,
+    "data0": 40,
+    "data1": 60,
+    "vdata": 40,
+}
 FIRST_SCALAR = {
-    **{"sdst": 8, "vdst": 8, "src0": 16, "src1": 32, "src2": 24, "sdata": 64, "sbase": 4},
-    **{"srsrc": 12, "saddr": 6, "soffset": 3},
+    "sdst": 8,
+    "vdst": 8,
+    "src0": 16,
+    "src1": 32,
+    "src2": 24,
+    "sdata": 64,
+    "sbase": 4,
+    "srsrc": 12,
+    "saddr": 6,
+    "soffset": 3,
 }
 INLINE = ("0", "64", "-16", "0.5", "-4.0", "1.0")
 
@@ -61,8 +80,14 @@ def _base(row: Row, spec: OperandSpec) -> str | None:
     if spec.name in ("saddr", "vaddr"):
         return "off"
     fixed = {
-        **{"literal": "0x7654", "smem_offset": "0x10", "imm7": "7", "simm16": "3", "label": "4"},
-        **{"hwreg": "hwreg(HW_REG_MODE, 2, 5)", "sendmsg": "sendmsg(MSG_INTERRUPT)", "waitcnt": "vmcnt(3)"},
+        "literal": "0x7654",
+        "smem_offset": "0x10",
+        "imm7": "7",
+        "simm16": "3",
+        "label": "4",
+        "hwreg": "hwreg(HW_REG_MODE, 2, 5)",
+        "sendmsg": "sendmsg(MSG_INTERRUPT)",
+        "waitcnt": "vmcnt(3)",
         "gpr_idx": "gpr_idx(SRC0,DST)",
     }
     if kind in fixed:
@@ -143,7 +168,18 @@ def _operand_variants(row: Row, spec: OperandSpec) -> Iterator[str]:
 
 def _scalars(bits: int) -> Iterator[str]:
     if bits <= 32:
-        yield from ("s0", "s101", "vcc_lo", "vcc_hi", "exec_lo", "exec_hi", "m0", "ttmp15", "flat_scratch_lo", "xnack_mask_hi")
+        yield from (
+            "s0",
+            "s101",
+            "vcc_lo",
+            "vcc_hi",
+            "exec_lo",
+            "exec_hi",
+            "m0",
+            "ttmp15",
+            "flat_scratch_lo",
+            "xnack_mask_hi",
+        )
     elif bits == 64:
         yield from ("s[100:101]", "vcc", "exec", "ttmp[14:15]", "flat_scratch", "xnack_mask")
     elif bits == 128:
@@ -164,9 +200,11 @@ def _vop3_modifiers(row: Row) -> Iterator[str]:
             yield from (_line(row, **{name: f"neg({constant})"}) for constant in ("1.0", "-1"))
     yield from (_line(row, suffix) for suffix in (" clamp", " mul:2", " mul:4", " div:2", " clamp div:2"))
     for name in ("op_sel", "op_sel_hi", "neg_lo", "neg_hi"):
+        taken = any(flag.startswith(name) for flag in row.flags)
         for count in sorted({len(sources), len(sources) + 1, 4}):
             for bits in product((0, 1), repeat=count):
-                yield _line(row, f" {name}:[{','.join(map(str, bits))}]")
+                if taken or sum(bits) == 1:
+                    yield _line(row, f" {name}:[{','.join(map(str, bits))}]")
     if "fi" in row.flags:
         yield from (_line(row, suffix) for suffix in (" bound_ctrl:1", " fi:1", " bound_ctrl:1 fi:1"))
     if "bitop3" in row.flags:
@@ -235,7 +273,10 @@ def _memory(row: Row) -> Iterator[str]:
     if encoding == "GLOBAL":
         yield from (_line(row, " offset:8", addr="v9", saddr=saddr) for saddr in ("s[6:7]", "vcc", "ttmp[2:3]"))
     if encoding == "SCRATCH":
-        yield from (_line(row, " offset:8", addr=addr, saddr=saddr) for addr, saddr in product(("v9", "off"), ("s7", "off", "vcc_hi")))
+        yield from (
+            _line(row, " offset:8", addr=addr, saddr=saddr)
+            for addr, saddr in product(("v9", "off"), ("s7", "off", "vcc_hi"))
+        )
     if encoding in ("MUBUF", "MTBUF"):
         addresses = (("off", ""), ("v9", " offen"), ("v9", " idxen"), ("v[8:9]", " idxen offen"))
         for (vaddr, suffix), more in product(addresses, ("", " offset:4095", " sc0 nt sc1")):
