@@ -22,7 +22,8 @@ from rjemu.exec.layout import (
 )
 from rjemu.exec.native_memory import NativeMemory
 from rjemu.isa.context import Context, Event, Semantic
-from rjemu.isa.instruction import Instruction, Operand
+from rjemu.isa.gpr_index import FILE_SIZE, index_bit
+from rjemu.isa.instruction import M0, Instruction, Operand
 from rjemu.isa.lanes import BOOL, TYPES, FpMode, Value
 
 SIGNATURE = "ptr noalias %ctx, ptr noalias %w, ptr noalias %rec"
@@ -42,6 +43,8 @@ class NativeContext(NativeMemory, IrLanes, Context):
 
     def record(self, name: str, semantic: Semantic) -> None:
         """Write the whole handler as function `name` of the module."""
+        if self.gpr_idx:
+            self._check_indices()
         semantic(self)
         if not self._terminated:
             if self._mode_changed:
@@ -90,20 +93,31 @@ class NativeContext(NativeMemory, IrLanes, Context):
         return self._offsets[op.name]
 
     def _indexed(self, op: Operand, offset: Value) -> Value:
-        """The offset moved by M0[7:0] registers where M0[15:12] enables it (CDNA3 ISA, "VGPR Indexing"): bit 0 for
-        src0, 1 src1, 2 src2, 3 the destination."""
-        bit = {"src0": 12, "src1": 13, "src2": 14}.get(op.name, 15 if op.is_dst else None)
+        """The offset moved by M0[7:0] registers where M0 enables indexing of the operand (`isa.gpr_index`)."""
+        bit = index_bit(self.instr, op)
         if bit is None:
             return offset
-        slot = self.define_entry(f"getelementptr i8, ptr %w, i64 {WAVE['scalars'] + 4 * 124}")
+        slot = self.define_entry(f"getelementptr i8, ptr %w, i64 {WAVE['scalars'] + 4 * M0}")
         m0 = self.define_entry(f"load i32, ptr {slot}, align 4")
-        index = self.define_entry(f"and i32 {m0}, 255")
         enabled = self.define_entry(f"and i32 {m0}, {1 << bit}")
         on = self.define_entry(f"icmp ne i32 {enabled}, 0")
+        index = self.define_entry(f"and i32 {m0}, 255")
         moved = self.define_entry(f"select i1 {on}, i32 {index}, i32 0")
         wide = self.define_entry(f"zext i32 {moved} to i64")
         nbytes = self.define_entry(f"mul i64 {wide}, {self.wave * 4}")
         return self.make(TYPES["u64"], 1, self.define_entry(f"add i64 {offset.data}, {nbytes}"))
+
+    def _check_indices(self) -> None:
+        """Leave with event "illegal" where indexing moves an operand out of its register file."""
+        for position, op in enumerate(self.instr.operands):
+            if index_bit(self.instr, op) is None:
+                continue
+            row = 4 * self.wave
+            slot = self.offset(self.record_ptr, operand_slot(position))
+            encoded = self.load_value(slot, "u32").to("u64")
+            file = encoded & ~self.const("u64", FILE_SIZE * row - 1)
+            with self.if_(self._operand_offset(op) + op.dwords * row > file + FILE_SIZE * row, rarely=True):
+                self._leave(EVENTS["illegal"])
 
     def operand_ptr(self, op: Operand, k: int = 0) -> Ptr:
         """Where register op.index + k lies: a row of the register file, or a scalar."""

@@ -14,7 +14,8 @@ from rjemu.exec.reference_atomics import combine
 from rjemu.exec.wave import WaveState
 from rjemu.isa.atomics import atomic_mode
 from rjemu.isa.context import AtomicOp, Context, Event, Semantic, Space
-from rjemu.isa.instruction import Instruction, Operand
+from rjemu.isa.gpr_index import FILE_SIZE, GPR_IDX_EN, index_bit
+from rjemu.isa.instruction import M0, Instruction, Operand
 from rjemu.isa.lanes import BOOL, TYPES, FpMode, Value
 
 
@@ -33,6 +34,7 @@ class NumpyContext(NumpyLanes, Context):
         self.next_pc = 0
         self.left: Event | None = None
         self.left_value = 0
+        self._moves: dict[str, int] = {}
 
     def execute(self, instr: Instruction, semantic: Semantic) -> None:
         """One instruction at the wave's pc. Does not move the wave's pc: see `next_pc`."""
@@ -41,8 +43,25 @@ class NumpyContext(NumpyLanes, Context):
         self.rounding = self.fp.rounding_of(instr.name)
         self.next_pc = self.state.long("pc") + instr.size
         self.left = None
+        self._moves = self._index_moves()
+        if self._leaves_its_file(instr):
+            self.event("illegal")
+            return
         with rounding(self.rounding):
             semantic(self)
+
+    def _index_moves(self) -> dict[str, int]:
+        """Operand -> how many registers VGPR indexing moves it."""
+        if not self.state.word("mode") >> GPR_IDX_EN & 1:
+            return {}
+        m0 = int(self.state.scalars[M0])
+        bits = {op.name: index_bit(self.instr, op) for op in self.instr.operands}
+        return {name: m0 & 0xFF for name, bit in bits.items() if bit is not None and m0 >> bit & 1}
+
+    def _leaves_its_file(self, instr: Instruction) -> bool:
+        """Whether indexing moves an operand out of its register file."""
+        moved = [(op, op.index % FILE_SIZE + self._moves[op.name]) for op in instr.operands if op.name in self._moves]
+        return any(first + op.dwords > FILE_SIZE for op, first in moved)
 
     def _u32(self, data: np.ndarray) -> Value:
         return self.make(TYPES["u32"], data)
@@ -56,10 +75,9 @@ class NumpyContext(NumpyLanes, Context):
             self.state.vgpr[self._vector_register(op, k)], self.vector(self.coerce(value, TYPES["u32"])).data, where=lanes
         )
 
-    @staticmethod
-    def _vector_register(op: Operand, k: int) -> int:
+    def _vector_register(self, op: Operand, k: int) -> int:
         assert op.kind == "v" and k < op.dwords, f"{op.name}: register {k} of {op.dwords}"
-        return op.index + k
+        return op.index + k + self._moves.get(op.name, 0)
 
     def scalar(self, op: Operand, k: int = 0) -> Value:
         assert op.kind == "s" and k < op.dwords, f"{op.name}: register {k} of {op.dwords}"
