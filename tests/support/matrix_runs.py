@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -21,7 +23,7 @@ from rjemu.exec.wave import WaveState
 from rjemu.isa.instruction import EXEC, Instruction
 from rjemu.isa.semantics.registry import lookup
 
-__all__ = ["decode", "new_wave", "prepare", "run_both", "run_native", "run_reference", "span"]
+__all__ = ["decode", "moved", "new_wave", "prepare", "run_both", "run_instruction", "span"]
 
 _LOADER = Loader()
 
@@ -77,14 +79,22 @@ def _handler(key: HandlerKey, example: _Example) -> Any:
     return ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t)(address)
 
 
-def run_both(line: str, state: WaveState, target: str) -> np.ndarray:
-    """The vector registers after the instruction: uint32 [512, 64]. Both executors must agree on the whole wave."""
-    instr = decode(line, target)
+def run_both(line: str, state: WaveState, target: str) -> None:
+    """Execute one line of assembly text on the wave. Both executors must agree on the whole wave."""
+    run_instruction(decode(line, target), state, target)
+
+
+def run_instruction(instr: Instruction, state: WaveState, target: str) -> None:
     native = new_wave(0)
     native.memory[:] = state.memory
     run_native(instr, native, target)
     run_reference(instr, state, target)
     different = np.argwhere(native.vgpr != state.vgpr)
-    assert not len(different), f"{line}: executors differ in {len(different)} words, first {different[0]}"
-    assert np.array_equal(native.memory, state.memory), f"{line}: executors differ in scalar state"
-    return state.vgpr
+    assert not len(different), f"{instr.name}: executors differ in {len(different)} words, first {different[0]}"
+    assert np.array_equal(native.memory, state.memory), f"{instr.name}: executors differ in scalar state"
+
+
+def moved(instr: Instruction, first: Mapping[str, int]) -> Instruction:
+    """The instruction with some vector operands at other first registers, also where the assembler refuses them."""
+    operands = tuple(replace(op, index=first[op.name]) if op.name in first else op for op in instr.operands)
+    return replace(instr, operands=operands)
