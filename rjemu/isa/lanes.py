@@ -374,8 +374,10 @@ class Lanes(ABC):
 
     def flush(self, x: Value) -> Value:
         """A denormal becomes zero of its sign."""
-        sign = (self._uint(x) & (1 << (x.type.bits - 1))).bits(x.type.name)
-        return self.select(self.is_denormal(x), sign, x)
+        bits = self._uint(x)
+        top = 1 << (x.type.bits - 1)
+        small = (bits & (top - 1)) < (1 << MANTISSA_BITS[x.type.bits])
+        return self.select(small, bits & top, bits).bits(x.type.name)
 
     def flush_input(self, x: Value) -> Value:
         """What an arithmetic instruction sees of its source in the present denormal mode."""
@@ -445,22 +447,24 @@ class Lanes(ABC):
         return self.with_nan_rule(self.limit_f16(self.flush_result(fused), a, c, z), a, c, z)
 
     def _fma16(self, x: Value, y: Value, z: Value) -> Value:
-        """f16 x * y + z with one rounding, by way of f32 and rounding to odd (Boldo and Melquiond): the product is exact.
-
-        Directed roundings compose, so they need no such care.
+        """f16 x * y + z with one rounding, by way of f32: the product is exact there, and the sum can only round wrongly
+        the second time where it lies on the border between two f16 values, with its low bits 0. Then it is rounded to odd
+        (Boldo and Melquiond). Directed roundings compose, so they need no such care.
         """
         product = self._float("mul", self._convert_float(x, TYPES["f32"]), self._convert_float(y, TYPES["f32"]))
         addend = self._convert_float(z, TYPES["f32"])
         total = self._float("add", product, addend)
+        nearest = self._convert_float(total, TYPES["f16"])
         if self.rounding:
-            return total.to("f16")
-        back = self._float("sub", total, product)
-        error = self._float(
-            "add",
-            self._float("sub", product, self._float("sub", total, back)),
-            self._float("sub", addend, back),
-        )
-        return self.nudge_to_odd(total, error).to("f16")
+            return nearest
+
+        def by_odd() -> Value:
+            back = self._float("sub", total, product)
+            lost = self._float("sub", product, self._float("sub", total, back))
+            error = self._float("add", lost, self._float("sub", addend, back))
+            return self._convert_float(self.nudge_to_odd(total, error), TYPES["f16"])
+
+        return self.unlikely((total.bits("u32") & 0xFFF) == 0, nearest, by_odd)
 
     def nudge_to_odd(self, rounded: Value, error: Value) -> Value:
         """Rounding to odd: moves a rounded value whose last bit is 0 one step towards where the error points."""
