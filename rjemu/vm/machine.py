@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+import rjemu.mma  # noqa: F401  (registers the matrix instructions)
 from rjemu.code import CodeObject, Kernel, load_code_object
 from rjemu.config import load_config
 from rjemu.errors import LaunchError, MachineClosed, UsageError
