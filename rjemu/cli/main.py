@@ -30,8 +30,8 @@ a function of the parsed arguments that gives the exit status."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (without the program's name; by default that of the process) and gives its exit status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    parsed = _parser(arguments).parse_args(arguments)
     try:
+        parsed = _parser(arguments).parse_args(arguments)
         status: int = parsed.handler(parsed)
         sys.stdout.flush()
     except (KernelFault, LaunchInterrupted, LaunchTimeout, OutOfMemory) as error:

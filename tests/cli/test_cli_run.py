@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.assemble import compile_hip, link
+from support.assemble import build, compile_hip, kernel_text, link
 from support.executors import RecordingExecutor, kernarg_address, recording
 
 from rjemu.cli.main import main
@@ -167,3 +171,35 @@ def test_progress_is_shown_on_a_terminal_only(
     assert "scale" in captured.err
     assert "2/2" in captured.err
     assert "\x1b" not in captured.out
+
+
+def run_command(job: Path, *options: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "rjemu", "run", str(job), *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.mark.parametrize("executor", ["native", "reference"])
+def test_the_kernel_itself_in_a_process_of_its_own(job: Path, executor: str) -> None:
+    done = run_command(job, "--executor", executor)
+    output, errors = done.communicate(timeout=60)
+    assert (done.returncode, errors) == (0, "")
+    assert "x: ok, 100 elements" in output
+    assert np.array_equal(np.load(job.parent / "y.npy"), 2 * np.arange(100, dtype=np.float32))
+
+
+def test_ctrl_c_ends_a_run_within_a_second_and_leaves_nothing(job: Path) -> None:
+    (job.parent / "scale.hsaco").write_bytes(build(kernel_text("again:\ns_branch again\ns_endpgm", "scale"), "gfx950"))
+    job.write_text(JOB.replace('args = ["x", { f32 = 2.0 }, { i32 = 100 }]', ""))
+    child = run_command(job)
+    while not [name for name in os.listdir("/dev/shm") if name.startswith(f"rjemu-{child.pid}-")]:
+        assert child.poll() is None
+        time.sleep(0.02)
+    time.sleep(1.0)
+    child.send_signal(signal.SIGINT)
+    start = time.monotonic()
+    output, errors = child.communicate(timeout=60)
+    assert time.monotonic() - start < 2
+    assert (child.returncode, output, errors.count("\n")) == (1, "", 1)
+    assert errors.startswith("rjemu: ")
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith(f"rjemu-{child.pid}-")]

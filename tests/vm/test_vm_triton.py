@@ -45,3 +45,21 @@ def test_arguments_without_and_with_the_scratch_pointers(gpu: rjemu.Machine) -> 
     assert spec.entry == kernel.module.symbol_address("axpy") + 256
     with pytest.raises(rjemu.errors.LaunchError, match="takes 6 arguments"):
         kernel.launch(4, 256, [x, y, 1000])
+
+
+@pytest.mark.parametrize("executor", ["native", "reference"])
+@pytest.mark.parametrize("config", ["gfx950_mi355x", "gfx942_cdna3"])
+def test_axpy_with_a_ragged_edge(config: str, executor: str) -> None:
+    rng = np.random.default_rng(5)
+    x, y = (rng.standard_normal(1000, np.float32) for _ in range(2))
+    with rjemu.Machine(config, executor=executor, local_mem_size=1 << 24) as machine:
+        signature = {"x": "*fp32", "y": "*fp32", "n": "i32", "a": "fp32"}
+        compiled = compile_triton(axpy, signature, {"BLOCK": 256}, machine.config.target, num_warps=4)
+        device_x, device_y = machine.to_device(x), machine.to_device(y)
+        module = machine.load(compiled.asm["hsaco"])
+        result = module["axpy"].launch(4, 256, [device_x, device_y, 900, 0.5], lds_bytes=compiled.metadata.shared)
+        found = device_y.to_host()
+    fused = (np.float64(0.5) * x + y).astype(np.float32)
+    assert np.array_equal(found[:900], fused[:900])
+    assert np.array_equal(found[900:], y[900:])
+    assert result.wave_instructions > 16
