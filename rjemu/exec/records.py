@@ -26,7 +26,7 @@ from rjemu.exec.layout import (
 from rjemu.isa.instruction import Instruction
 from rjemu.isa.lanes import FpMode
 
-_FLOAT_NAME = re.compile(r"_(f16|f32|f64|bf16|fp8|bf8)|mix|_pk_.*f|scale")
+_FLOAT_NAME = re.compile(r"_(f16|f32|f64|bf16|fp8|bf8)|mix|_pk_.*f|scale|mfma")
 DEFAULT_MODE_KEY = class_key(FpMode().register())
 
 
