@@ -19,7 +19,7 @@ FIRST_FLOAT, INVERSE_2PI = 240, 248
 FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
 
 _INVERSE_2PI_BITS = {"f16": 0x3118, "bf16": 0x3E22, "f32": 0x3E22F983, "f64": 0x3FC45F306DC9C882}
-"""1 / (2 * pi) in each format, rounded as the hardware and LLVM have it (bf16 truncated)."""
+"""1 / (2 * pi) as the hardware and LLVM have it: rounded in f16 and f32, truncated in bf16 and f64."""
 
 
 def inline_integer(code: int) -> int | None:

@@ -24,6 +24,7 @@ from rjemu.isa.encodings import (
     LITERAL,
     MFMA_SCALE_PREFIX,
     SDWA,
+    VOP3P_PREFIX,
     Encoding,
     identify,
 )
@@ -90,7 +91,10 @@ class Decoder:
         encoding = ENCODINGS[name]
         if encoding.size > 4:
             word = _read(code, offset, encoding.size)
-        row = self._row(name, encoding.get(word, "op"), word)
+        opcode = encoding.get(word, "op")
+        if name == "VOP3PX2" and not self._is_scaled(encoding.get(word, "second_encoding"), opcode):
+            raise DecodeError(f"{word & 0xFFFFFFFF:#010x}: a scale prefix without its matrix instruction")
+        row = self._row(name, opcode, word)
         encoding = ENCODINGS[row.encoding]
         size = encoding.size
         literal = None
@@ -98,6 +102,10 @@ class Decoder:
             literal = _read(code, offset + size, 4)
             size += 4
         return _Fetched(encoding, row, word, literal), size
+
+    def _is_scaled(self, second_encoding: int, opcode: int) -> bool:
+        """Whether the second half of a VOP3PX2 is one of its matrix instructions."""
+        return second_encoding == VOP3P_PREFIX and opcode in self._tables.get("VOP3PX2", {})
 
     def _form(self, name: str, word: int) -> str:
         """VOP1, VOP2 and VOPC by what their src0 announces."""
@@ -117,8 +125,6 @@ class Decoder:
                 break
         else:
             raise DecodeError(f"{word & 0xFFFFFFFF:#010x}: {self.target} has no {name} opcode {opcode}")
-        if name == "VOP3PX2" and word >> 87 & 0x1FF != word >> 23 & 0x1FF:
-            raise DecodeError(f"{word & 0xFFFFFFFF:#010x}: the scale prefix is not followed by its matrix instruction")
         return row
 
 

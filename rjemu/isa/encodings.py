@@ -219,7 +219,8 @@ ENCODINGS: dict[str, Encoding] = {
 _BY_TOP_SIX = {48: "SMEM", 54: "DS", 56: "MUBUF", 58: "MTBUF"}
 _BY_TOP_NINE = {381: "SOP1", 382: "SOPC", 383: "SOPP"}
 _FLAT_SEGMENTS = ("FLAT", "SCRATCH", "GLOBAL")
-_VOP3P_PREFIX = 423
+VOP3P_PREFIX = 423
+"""The top nine bits of VOP3P and of both halves of VOP3PX2."""
 
 
 def identify(word: int) -> str | None:
@@ -237,7 +238,7 @@ def identify(word: int) -> str | None:
         return "SOP2"
     top = word >> 26
     if top == 52:
-        return "VOP3P" if word >> 23 == _VOP3P_PREFIX else "VOP3"
+        return "VOP3P" if word >> 23 == VOP3P_PREFIX else "VOP3"
     if top == 55:
         segment = (word >> 14) & 3
         return _FLAT_SEGMENTS[segment] if segment < len(_FLAT_SEGMENTS) else None

@@ -7,8 +7,9 @@ M0 (124) and EXEC (126) live in one array of 128 words. AGPR n is vector registe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Mapping
+from typing import Any, Literal
 
 Kind = Literal["v", "s", "k", "special", "off"]
 """v: vector register; s: scalar register by hardware code; k: constant; special: a read-only hardware value;
@@ -25,7 +26,8 @@ class Operand:
 
     index: first register (vector register 0-511 where 256-511 are AGPRs; scalar hardware code; special's code).
     bits: size that the instruction accesses from `index` on. fmt: the data format, e.g. "f32", "u64", "pk_f16", "b128".
-    value: for kind k, the constant as the instruction sees it, extended to `bits` bits (unsigned).
+    value: for kind k, the constant as the instruction sees it, extended to `bits` bits (unsigned; op_sel not applied); for
+    the constant accumulator of a matrix instruction, one element, which every element has.
     literal: the constant is a 32-bit literal of the encoding (for printing). is_dst: written (a destination that is
     also read has a source operand of its own, or the table row lists it in `tied`).
     """
@@ -59,8 +61,11 @@ class OperandSpec:
 class Row:
     """One line of an opcode table: an (encoding, opcode) pair of a target.
 
-    reads, writes: implicit registers, as a tuple of "exec", "vcc", "scc", "m0", "mode", "flat_scratch", "pc".
+    reads, writes: implicit registers, as a tuple of "exec", "vcc", "scc", "m0", "mode", "flat_scratch", "pc". VCC as the
+      carry, selector or result of a VOP1, VOP2 or VOPC instruction is in them and is an operand too, as in the VOP3 form.
     tied: the destination is also read (v_fmac, d16 loads that keep the other half, v_writelane ...).
+    flags: modifiers that the instruction takes ("neg0" for neg on src0, "clamp", "op_sel3", "cbsz" ...), how LLVM writes it
+      ("e32", "e64"), and what it is ("atomic", "mfma", "smfmac", "f8f6f4", "lds", "two_offsets", "gds").
     """
 
     name: str
@@ -85,10 +90,10 @@ class Instruction:
     operands: destinations first, then sources, in the order of LLVM's text.
     mods: what specialises the instruction's code: neg, abs, neg_lo, neg_hi, op_sel, op_sel_hi (bit i for source i; bit 3 of
       op_sel for the destination), clamp, omod, the DPP fields (dpp_ctrl, row_mask, bank_mask, bound_ctrl), the SDWA fields
-      (dst_sel, dst_unused, src0_sel, src1_sel, src0_sext, src1_sext), cbsz, abid, blgp, sc0, sc1, nt, gds, offen, idxen, lds,
-      dfmt, nfmt, ... Absent means 0.
+      (dst_sel, dst_unused, src0_sel, src1_sel, src0_sext, src1_sext), cbsz, abid, blgp, bitop3, sc0, sc1, nt, glc, gds,
+      offen, idxen, lds, dfmt, nfmt, ... Absent means 0.
     imms: numbers that vary freely and do not specialise the code: offset (sign-extended), offset0, offset1, simm16
-      (sign-extended), as the architecture reads them.
+      (sign-extended where it is a number or a distance, unsigned where it is a bit field), gpr_idx.
     """
 
     name: str
