@@ -486,8 +486,8 @@ def document(rows: list[Candidate]) -> str:
         for target in row.targets:
             flags = row.flags | row.probed.get(target, set()) | semantic_flags(row)
             by_flags.setdefault(tuple(sorted(flags)), []).append(target)
-        for flags, targets in by_flags.items():
-            fields = [row.encoding, row.opcode, row.name, specs, reads, writes, int(tied), flags, targets]
+        for names, targets in by_flags.items():
+            fields = [row.encoding, row.opcode, row.name, specs, reads, writes, int(tied), names, targets]
             lines.append(json.dumps(fields, separators=(",", ":")))
     head = '{"generated_by": "scripts/generate_isa_tables.py", "rows": [\n'
     return head + ",\n".join(lines) + "\n]}\n"
