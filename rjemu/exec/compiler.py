@@ -79,7 +79,8 @@ class Loader:
     def load(self, code: bytes, names: list[str]) -> dict[str, int]:
         """Load an object and give the addresses of its functions."""
         with _LOCK:
-            engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(1))
+            # This memory manager places an object's sections together: code reaches its constants by 32-bit distances.
+            engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(1), use_lmm=True)
             engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             engine.finalize_object()
             self._engines.append(engine)

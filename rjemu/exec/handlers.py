@@ -13,7 +13,7 @@ from rjemu.exec.layout import CLASS_MAP_BYTES, FP_CLASSES, HANDLER_UNDECODED
 from rjemu.exec.native_context import NativeContext
 from rjemu.exec.records import DEFAULT_MODE_KEY, HandlerKey, handler_key
 from rjemu.isa.instruction import Instruction
-from rjemu.isa.semantics.registry import lookup
+from rjemu.isa.semantics.registry import semantic_of
 
 MAX_HANDLERS = 1 << 16
 MODULE_HANDLERS = 48
@@ -109,7 +109,7 @@ class HandlerLibrary:
 
 def write_handler(module: Module, instr: Instruction, key: HandlerKey, symbol: str) -> None:
     """Add the handler of an instruction to a module. KeyError if the instruction has no semantics."""
-    semantic = lookup(instr.name)
+    semantic = semantic_of(instr)
     if semantic is None:
         raise KeyError(instr.name)
     context = NativeContext(module, instr, key.target, key.wave, key.fp, key.gpr_idx)
@@ -119,4 +119,3 @@ def write_handler(module: Module, instr: Instruction, key: HandlerKey, symbol: s
     body = symbol + "_body"
     context.record(body, semantic)
     context.write_rounding_wrapper(symbol, body)
-

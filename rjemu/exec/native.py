@@ -35,7 +35,6 @@ from rjemu.exec.layout import (
     SLOT,
     SLOT_FREE,
     SLOT_RUNNING,
-    WAVE,
     WAVE_BARRIER,
     WAVE_BYTES,
     WAVE_HALTED,
@@ -266,9 +265,7 @@ class _Run:
         return out
 
     def _deadlock(self) -> BarrierDeadlock:
-        return BarrierDeadlock(
-            f"kernel {self.spec.kernel}: no wave can go on; waiting: {', '.join(self._waiting()[:16])}"
-        )
+        return BarrierDeadlock(f"kernel {self.spec.kernel}: no wave can go on; waiting: {', '.join(self._waiting()[:16])}")
 
     # --- events --------------------------------------------------------------------------------------------------------
 
@@ -290,10 +287,10 @@ class _Run:
                     program.refresh()
         elif name == "outside":
             target = e._long("fault_address")
-            program = e._program_of(target)
-            if program is None or target % 4:
+            index = e._program_of(target)
+            if index is None or target % 4:
                 raise faults.jump_fault(target, self._place(slot, number, None, pc))
-            wave.set_word("program", program)
+            wave.set_word("program", index)
             wave.set_long("pc", target)
         elif name in ("memory", "misaligned"):
             lane = e._word("fault_lane")

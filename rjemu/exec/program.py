@@ -11,7 +11,7 @@ from rjemu.exec.layout import RECORD_BYTES, RECORD_HANDLER
 from rjemu.exec.records import encode_record
 from rjemu.isa.decoder import Decoder
 from rjemu.isa.instruction import Instruction
-from rjemu.isa.semantics.registry import lookup
+from rjemu.isa.semantics.registry import semantic_of
 from rjemu.shm.segment import Segment
 
 DECODE_AHEAD = 4096
@@ -76,7 +76,7 @@ class Program:
                         raise
                     break
                 first = False
-                if lookup(instr.name) is None:
+                if semantic_of(instr) is None:
                     break
                 found.append(self._place(at, instr, number(instr)))
                 if instr.name.startswith(("s_branch", "s_cbranch")):

@@ -31,7 +31,7 @@ from rjemu.exec.prepare import partial_dimensions, system_sgpr_flags, wave_templ
 from rjemu.exec.wave import WaveState
 from rjemu.isa.decoder import Decoder
 from rjemu.isa.instruction import EXEC, FLAT_SCRATCH, Instruction
-from rjemu.isa.semantics.registry import lookup
+from rjemu.isa.semantics.registry import semantic_of
 from rjemu.shm.vram import Vram
 
 Progress = Callable[[int, int], None]
@@ -194,7 +194,7 @@ class _Run:
     def _step(self, workgroup: _Workgroup, wave: NumpyContext) -> None:
         pc = wave.state.long("pc")
         instr = self._fetch(workgroup, wave, pc)
-        semantic = lookup(instr.name)
+        semantic = semantic_of(instr)
         if semantic is None:
             raise faults.unsupported(instr, self._place(workgroup, wave, None, pc, instr))
         try:
@@ -253,5 +253,3 @@ class _Run:
         text = f"{self._completed} of {self.spec.workgroups} workgroups had ended"
         waiting = [name for workgroup in self._resident for name in self._waiting(workgroup)]
         return f"{text}; waiting at a barrier: {', '.join(waiting[:8])}" if waiting else text
-
-

@@ -17,7 +17,7 @@ off: an operand that the encoding leaves out (`off`)."""
 
 VCC, M0, EXEC = 106, 124, 126
 FLAT_SCRATCH = 102
-VCCZ, EXECZ, SCC = 251, 252, 253
+POPS_EXITING_WAVE_ID, VCCZ, EXECZ, SCC = 239, 251, 252, 253
 
 
 @dataclass(frozen=True, slots=True)

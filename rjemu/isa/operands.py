@@ -6,11 +6,10 @@ extension, then abs, then neg. On a float result: omod, then clamp, then placeme
 
 from __future__ import annotations
 
-from rjemu.errors import UnsupportedInstruction
 from rjemu.isa.apertures import APERTURE_BYTES, LDS_APERTURE, SCRATCH_APERTURE
 from rjemu.isa.context import Context
 from rjemu.isa.dpp import dpp_enabled_lanes, dpp_sources
-from rjemu.isa.instruction import EXECZ, SCC, VCC, VCCZ, Operand
+from rjemu.isa.instruction import EXECZ, SCC, VCCZ, Operand
 from rjemu.isa.lanes import TYPES, Value
 
 SOURCE_INDEX = {"src0": 0, "src1": 1, "src2": 2}
@@ -39,16 +38,14 @@ def raw_source(b: Context, op: Operand, type_name: str) -> Value:
 
 
 def _special(b: Context, op: Operand) -> Value:
-    """A read-only hardware value; apertures are 64 bits. Raises UnsupportedInstruction for POPS_EXITING_WAVE_ID."""
+    """A read-only hardware value; apertures are 64 bits."""
     if op.index == SCC:
         return b.scc().to("u32")
     if op.index == VCCZ:
         return (b.vcc() == 0).to("u32")
     if op.index == EXECZ:
         return (b.exec() == 0).to("u32")
-    if op.index in _APERTURES:
-        return b.const("u64", _APERTURES[op.index])
-    raise UnsupportedInstruction(f"{b.instr.name}: operand code {op.index} is for pixel shaders")
+    return b.const("u64", _APERTURES[op.index])
 
 
 def source(b: Context, op: Operand, type_name: str) -> Value:
@@ -221,7 +218,7 @@ def write_lane_bits(b: Context, op: Operand | None, condition: Value, *, mask: V
     """Write a b1 vector as a 64-bit mask, with 0 for lanes that are not written, to a scalar operand or (None) to VCC."""
     lanes = write_mask(b) if mask is None else mask
     bits = b.ballot(b.vector(condition) & lanes)
-    if op is None or op.index == VCC:
+    if op is None:
         b.set_vcc(bits)
     else:
         write_scalar(b, op, bits)

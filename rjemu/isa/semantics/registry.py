@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rjemu.isa.context import Context, Semantic
-from rjemu.isa.instruction import Operand
+from rjemu.isa.instruction import POPS_EXITING_WAVE_ID, Instruction, Operand
 from rjemu.isa.lanes import TYPES, Value
 from rjemu.isa.operands import (
     output_modifiers,
@@ -47,6 +47,13 @@ def register(name: str, semantic: Semantic) -> None:
 def lookup(name: str) -> Semantic | None:
     """The semantics of a mnemonic, None if it has none."""
     return _REGISTRY.get(name)
+
+
+def semantic_of(instr: Instruction) -> Semantic | None:
+    """The semantics of an instruction; None if it has none, or reads POPS_EXITING_WAVE_ID, which only pixel shaders have."""
+    if any(op.kind == "special" and op.index == POPS_EXITING_WAVE_ID for op in instr.operands):
+        return None
+    return _REGISTRY.get(instr.name)
 
 
 def names() -> Iterable[str]:
