@@ -5,11 +5,14 @@ correctly rounded quotients for all operands, denormal ones included. Where the 
 leaves it open or contradicts itself, they follow what hardware of the same design has been seen to do: a near-overflowing
 denominator is scaled down; the quotient is scaled back by 2**-64 where it is below 1 (f64: 2**-128), with one rounding;
 the NaN that an overflow leaves in the quotient becomes infinity.
+
+Powers of two are made by ldexp, because Python's ** rounds as the host does at that moment.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ldexp
 
 from rjemu.isa.floats import biased_exponent, exponent_bias, magnitude_bits
 from rjemu.isa.lanes import EXPONENT_BITS, MANTISSA_BITS, Lanes, Value
@@ -53,7 +56,7 @@ def div_scale(b: Lanes, x: Value, denominator: Value, numerator: Value) -> tuple
 def _scale(b: Lanes, x: Value, d: Value, n: Value, difference: Value) -> tuple[Value, Value]:
     name, bits = x.type.name, x.type.bits
     limits, mantissa, bias = _LIMITS[bits], MANTISSA_BITS[bits], exponent_bias(bits)
-    up, down = b.raw("mul", x, 2.0**limits.scale), b.raw("mul", x, 2.0**-limits.scale)
+    up, down = b.raw("mul", x, ldexp(1.0, limits.scale)), b.raw("mul", x, ldexp(1.0, -limits.scale))
     zero = (n == 0.0) | (d == 0.0)
     near_overflow = difference >= limits.near_overflow
     tiny_denominator = b.is_denormal(d)
@@ -92,20 +95,25 @@ def _scaled_f32(b: Lanes, x: Value, y: Value, q: Value, large: Value) -> Value:
         back = b.raw("sub", total, product)
         lost = b.raw("add", b.raw("sub", product, b.raw("sub", total, back)), b.raw("sub", addend, back))
         total = b.nudge_to_odd(total, lost)
-    factor = b.select(large, b.const("f64", 2.0**64), b.const("f64", 2.0**-64))
+    factor = b.select(large, b.const("f64", ldexp(1.0, 64)), b.const("f64", ldexp(1.0, -64)))
     return b.raw("mul", total, factor).to("f32")
 
 
 def _scaled_f64(b: Lanes, x: Value, y: Value, q: Value, large: Value) -> Value:
-    """Below the normal numbers, adding a power of two that has the last place of the result rounds once and for all."""
+    """Below the normal numbers, adding a power of two that has the last place of the result rounds once and for all.
+
+    Directed roundings compose, so they need no such care.
+    """
     total = b.raw_fma(x, y, q)
-    up, down = b.raw("mul", total, 2.0**128), b.raw("mul", total, 2.0**-128)
-    edge = b.const("f64", 2.0 ** (-1022 + 128))
+    up, down = b.raw("mul", total, ldexp(1.0, 128)), b.raw("mul", total, ldexp(1.0, -128))
+    if b.rounding:
+        return b.select(large, up, down)
+    edge = b.const("f64", ldexp(1.0, 128 - 1022))
     anchor = b.copysign(edge, q)
     moved = b.raw("add", anchor, q)
     rest = b.raw_fma(x, y, b.raw("sub", q, b.raw("sub", moved, anchor)))
     rounded = b.raw("sub", b.raw("add", moved, rest), anchor)
-    denormal = b.copysign(b.raw("mul", rounded, 2.0**-128), q)
+    denormal = b.copysign(b.raw("mul", rounded, ldexp(1.0, -128)), q)
     return b.select(large, up, b.select(b.fabs(total) < edge, denormal, down))
 
 

@@ -5,6 +5,7 @@ Facts: pseudo code of the CDNA3 and CDNA4 ISA documents. Sources and results fol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from rjemu.isa.lanes import EXPONENT_BITS, MANTISSA_BITS, Lanes, Value
@@ -212,7 +213,11 @@ def _ldexp_in_steps(b: Lanes, x: Value, n: Value) -> Value:
     up, down = 1023, -1022 + 53
     for _ in range(2):
         high, low = n > 1023, n < -1022
-        step = b.select(high, b.const("f64", 2.0**up), b.select(low, b.const("f64", 2.0**down), b.const("f64", 1.0)))
+        step = b.select(
+            high,
+            b.const("f64", math.ldexp(1.0, up)),
+            b.select(low, b.const("f64", math.ldexp(1.0, down)), b.const("f64", 1.0)),
+        )
         x = b.raw("mul", x, step)
         n = b.select(high, n - up, b.select(low, n - down, n))
     return b.raw("mul", x, power_of_two(clamp_int(b, n, -1022, 1023), "f64"))

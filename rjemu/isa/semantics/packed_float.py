@@ -58,9 +58,11 @@ def _packed_f16(fn: Function) -> Semantic:
 
 def _dword(b: Context, op: Operand, k: int) -> Value:
     """Dword k of a pair, as f32."""
-    if op.kind == "k":
-        return (b.constant(op, 64) >> (32 * k)).to("u32").bits("f32")
-    return (b.vgpr(op, k) if op.kind == "v" else b.scalar(op, k)).bits("f32")
+    if op.kind == "v":
+        return b.vgpr(op, k).bits("f32")
+    if op.kind == "s":
+        return b.scalar(op, k).bits("f32")
+    return (raw_source(b, op, "u64") >> (32 * k)).to("u32").bits("f32")
 
 
 def _packed_f32(fn: Function) -> Semantic:
