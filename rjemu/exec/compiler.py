@@ -70,27 +70,23 @@ def compile_object(text: str, *, opt: int = 1, optimise: bool = False) -> bytes:
 
 
 class Loader:
-    """Object code loaded into this process. Symbols of earlier objects are visible to later ones by `export`."""
+    """Object code loaded into this process, through LLVM's JITLink: it keeps an object's sections together, so that code
+    reaches its constants by 32-bit distances."""
 
     def __init__(self) -> None:
         _initialise()
-        self._engines: list[llvm.ExecutionEngine] = []
+        self._jit = llvm.create_lljit_compiler(_machine(1), use_jit_link=True)
+        self._libraries: list[llvm.ResourceTracker] = []
 
     def load(self, code: bytes, names: list[str]) -> dict[str, int]:
-        """Load an object and give the addresses of its functions."""
+        """Load an object and give the addresses of its functions. CompileError if it is damaged or lacks one."""
+        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for name in names:
+            builder.export_symbol(name)
         with _LOCK:
-            # This memory manager places an object's sections together: code reaches its constants by 32-bit distances.
-            engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(1), use_lmm=True)
-            engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-            engine.finalize_object()
-            self._engines.append(engine)
-            addresses = {name: engine.get_function_address(name) for name in names}
-        missing = [name for name, address in addresses.items() if not address]
-        if missing:
-            raise CompileError(f"object code lacks {', '.join(missing)}")
-        return addresses
-
-    @staticmethod
-    def export(name: str, address: int) -> None:
-        """Make an address known by name to objects loaded later."""
-        llvm.add_symbol(name, address)
+            try:
+                library = builder.link(self._jit, f"objects{len(self._libraries)}")
+            except RuntimeError as error:
+                raise CompileError(f"object code cannot be loaded: {error}") from error
+            self._libraries.append(library)
+            return {name: int(library[name]) for name in names}
