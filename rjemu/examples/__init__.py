@@ -1,0 +1,1 @@
+"""Kernels that ship with rjemu, each a package that `python -m` runs."""
