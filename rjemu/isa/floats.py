@@ -53,7 +53,7 @@ def _number_extreme(b: Lanes, x: Value, y: Value, pick: Extreme) -> Value:
     usual = b.flush_result(pick(b, x, y))
 
     def with_nan() -> Value:
-        out = b.select(b.isnan(x), y, b.select(b.isnan(y), x, usual))
+        out = b.select(b.isnan(x), b.flush_result(y), b.select(b.isnan(y), b.flush_result(x), usual))
         if b.fp.ieee:
             out = b.select(is_signalling(b, y), b.quiet(y), out)
             out = b.select(is_signalling(b, x), b.quiet(x), out)
