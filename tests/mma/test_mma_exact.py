@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.matrix_cases import C, D, Case, all_cases, product
+from support.matrix_cases import C, Case, D, all_cases, different_cases, product
 from support.matrix_runs import decode, moved, new_wave, prepare, run_both, run_instruction
 
 from rjemu.mma.geometry import F8F6F4_FORMATS, INSTRUCTIONS
 
 CASES = list(all_cases())
+DIFFERENT = list(different_cases())
+DENSE = [case for case in DIFFERENT if not case.shape.sparse]
 CONSTANTS = {"f32": ("0", 0.0), "f64": ("-4.0", -4.0), "i32": ("-16", -16)}
 SCALE_OF_ONE = 0x7F7F7F7F
 
@@ -56,20 +58,20 @@ def test_vgprs(case: Case) -> None:
     check(case, case.line(), 1)
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize("case", DIFFERENT, ids=name_of)
 def test_agprs_and_partial_exec(case: Case) -> None:
     """All four operands in AGPRs; lanes that EXEC disables take part and are written all the same."""
     agprs = replace(case, accumulators=True, agpr_inputs=True)
     check(agprs, agprs.line(), 2, exec_mask=0x8000_0000_00F0_0001)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.shape.sparse], ids=name_of)
+@pytest.mark.parametrize("case", DENSE, ids=name_of)
 def test_constant_c(case: Case) -> None:
     text, value = CONSTANTS[case.result]
     check(case, case.line(c=text), 3, c=value)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.shape.sparse], ids=name_of)
+@pytest.mark.parametrize("case", DENSE, ids=name_of)
 def test_accumulate_in_place(case: Case) -> None:
     state = wave_for(case, 4)
     state.vgpr[D : D + case.d_registers] = state.vgpr[C : C + case.d_registers]

@@ -76,9 +76,7 @@ def test_scales_near_one(size: str, a: str, b: str) -> None:
 def test_byte_selection(size: str) -> None:
     case = scaled_case(size, "fp4", "fp6")
     choices = [(a, b) for a in range(4) for b in range(4)]
-    lines = [
-        case.line(modifiers=f"op_sel:[{a & 1},{b & 1},0] op_sel_hi:[{a >> 1},{b >> 1},0]") for a, b in choices
-    ]
+    lines = [case.line(modifiers=f"op_sel:[{a & 1},{b & 1},0] op_sel_hi:[{a >> 1},{b >> 1},0]") for a, b in choices]
     prepare(lines, case.target)
     for (a, b), line in zip(choices, lines, strict=True):
         check(case, line, wave_with_scales(2, 110, 140), 2, a, b, count=10)
@@ -122,11 +120,11 @@ def test_constant_scales() -> None:
     """Of an inline float constant the exponent counts (CDNA4 ISA, 7.2.1); the assembler at hand takes registers only."""
     case = scaled_case("16x16x128", "fp4", "fp4")
     instr = decode(case.line(modifiers="op_sel:[1,1,0]"), case.target)
-    two, half = (Operand(f"scale_src{n}", "k", code, 32, "b32", value) for n, code, value in ((0, 244, 0x40000000), (1, 241, 0xBF000000)))
-    constant = replace(instr, operands=(*instr.operands[:4], two, half))
-    if [op.name for op in instr.operands[4:]] != ["scale_src0", "scale_src1"]:
-        by_name = {"scale_src0": two, "scale_src1": half}
-        constant = replace(instr, operands=tuple(by_name.get(op.name, op) for op in instr.operands))
+    constants = {
+        "scale_src0": Operand("scale_src0", "k", 244, 32, "b32", 0x40000000),
+        "scale_src1": Operand("scale_src1", "k", 241, 32, "b32", 0xBF000000),
+    }
+    constant = replace(instr, operands=tuple(constants.get(op.name, op) for op in instr.operands))
     state = wave_with_scales(10, 127, 127)
     reference = wave_with_scales(10, 127, 127)
     run_instruction(constant, state, case.target)
