@@ -20,6 +20,7 @@ COMMANDS = {
     "run": ("rjemu.cli.run", "run the dispatches of a job file and check their outputs"),
     "info": ("rjemu.cli.info", "show the kernels of a code object, their arguments and resources"),
     "disasm": ("rjemu.cli.disasm", "print a code object's instructions"),
+    "isa-coverage": ("rjemu.cli.isa_coverage", "count which of a target's instructions execute, and name the rest"),
     "bench": ("rjemu.cli.bench", "measure rjemu against numpy on this host"),
     "clean": ("rjemu.cli.clean", "remove shared memory that killed processes left behind"),
 }

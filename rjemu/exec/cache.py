@@ -15,22 +15,22 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from rjemu.exec.compiler import host_cpu, host_features
+from rjemu.exec.compiler import Host, this_host
 
 _CODE_PACKAGES = ("isa", "exec", "mma")
 _MAX_OBJECT = 64 << 20
 
 
-@lru_cache(maxsize=1)
-def fingerprint() -> str:
-    """Hash of everything that handlers' code depends on besides their key."""
+@lru_cache(maxsize=8)
+def fingerprint(host: Host) -> str:
+    """Hash of everything that handlers' code for a host depends on besides their key."""
     digest = hashlib.sha256()
     root = Path(__file__).resolve().parent.parent
     for package in _CODE_PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
             digest.update(path.relative_to(root).as_posix().encode())
             digest.update(path.read_bytes())
-    digest.update(repr((llvm.llvm_version_info, host_cpu(), sorted(host_features()))).encode())
+    digest.update(repr((llvm.llvm_version_info, host.cpu, sorted(host.features))).encode())
     return digest.hexdigest()[:32]
 
 
@@ -43,8 +43,9 @@ def default_directory() -> Path:
 class HandlerCache:
     """Packs of object code. A directory that is not private, or cannot be written, is not used: everything is compiled."""
 
-    def __init__(self, directory: Path | None = None) -> None:
-        self.directory = _private_directory((directory or default_directory()) / fingerprint())
+    def __init__(self, directory: Path | None = None, host: Host | None = None) -> None:
+        self.host = host or this_host()
+        self.directory = _private_directory((directory or default_directory()) / fingerprint(self.host))
         self._packs: dict[str, Path] = {}
         if self.directory is not None:
             for listing in self.directory.glob("*.txt"):

@@ -5,7 +5,9 @@ Object code is position-independent bytes, so that it can be cached on disk and 
 
 from __future__ import annotations
 
+import platform
 import threading
+from dataclasses import dataclass
 from functools import lru_cache
 
 import llvmlite.binding as llvm
@@ -27,35 +29,55 @@ def _initialise() -> None:
     llvm.initialize_native_asmprinter()
 
 
-@lru_cache(maxsize=1)
-def host_cpu() -> str:
-    """LLVM's name of the host's CPU."""
-    return str(llvm.get_host_cpu_name())
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The CPU that code is compiled for: LLVM's name of it and of its features ("avx512f", ...)."""
 
+    cpu: str
+    features: frozenset[str]
 
-@lru_cache(maxsize=1)
-def host_features() -> frozenset[str]:
-    """The host CPU's features by LLVM's names, e.g. "avx512f"."""
-    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
-
-
-def _machine(opt: int) -> llvm.TargetMachine:
-    _initialise()
-    features = llvm.get_host_cpu_features().flatten()
-    if "avx512f" in host_features():
+    @property
+    def feature_text(self) -> str:
+        text = ",".join(f"+{name}" for name in sorted(self.features))
         # Lane vectors want the widest registers; the default for some CPUs prefers half of that.
-        features += ",-prefer-256-bit"
+        return text + ",-prefer-256-bit" if "avx512f" in self.features else text
+
+    def without(self, *prefixes: str) -> Host:
+        """A lesser host: no feature whose name starts with one of the prefixes ("avx512", "amx")."""
+        features = frozenset(name for name in self.features if not name.startswith(prefixes))
+        return Host("x86-64-v3" if self.cpu_is_x86 else "generic", features)
+
+    @property
+    def cpu_is_x86(self) -> bool:
+        return platform.machine() in ("x86_64", "AMD64")
+
+
+@lru_cache(maxsize=1)
+def this_host() -> Host:
+    """The CPU that this process runs on."""
+    present = llvm.get_host_cpu_features()
+    return Host(str(llvm.get_host_cpu_name()), frozenset(name for name, on in present.items() if on))
+
+
+def host_features() -> frozenset[str]:
+    """The features of the CPU that this process runs on."""
+    return this_host().features
+
+
+def _machine(host: Host, opt: int) -> llvm.TargetMachine:
+    _initialise()
     target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=host_cpu(), features=features, opt=opt, reloc="pic", codemodel="default")
+    return target.create_target_machine(cpu=host.cpu, features=host.feature_text, opt=opt, reloc="pic", codemodel="default")
 
 
-def compile_object(text: str, *, opt: int = 1, optimise: bool = False) -> bytes:
-    """Object code of an IR module. optimise: also run LLVM's middle-end pipeline (for run-time code with variables).
+def compile_object(text: str, *, opt: int = 1, optimise: bool = False, host: Host | None = None) -> bytes:
+    """Object code of an IR module for a host, by default this one. optimise: also run LLVM's middle-end pipeline (for
+    run-time code with variables).
 
     Raises CompileError with LLVM's message.
     """
     with _LOCK:
-        machine = _machine(opt)
+        machine = _machine(host or this_host(), opt)
         try:
             module = llvm.parse_assembly(text)
             module.triple = machine.triple
@@ -75,7 +97,7 @@ class Loader:
 
     def __init__(self) -> None:
         _initialise()
-        self._jit = llvm.create_lljit_compiler(_machine(1), use_jit_link=True)
+        self._jit = llvm.create_lljit_compiler(_machine(this_host(), 1), use_jit_link=True)
         self._libraries: list[llvm.ResourceTracker] = []
 
     def load(self, code: bytes, names: list[str]) -> dict[str, int]:

@@ -45,7 +45,8 @@ def code_fault(error: DecodeError, place: FaultPlace) -> IllegalInstruction:
 
 
 def unsupported(instr: Instruction, place: FaultPlace) -> UnsupportedInstruction:
-    return UnsupportedInstruction(f"rjemu does not execute {instr.name} (graphics only)", place)
+    why = "it needs the driver's global wave sync" if instr.name.startswith("ds_gws_") else "it is for graphics only"
+    return UnsupportedInstruction(f"rjemu does not execute {instr.name}: {why}", place)
 
 
 def jump_fault(target: int, place: FaultPlace) -> JumpFault:

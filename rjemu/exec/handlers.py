@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from rjemu.exec.cache import HandlerCache
-from rjemu.exec.compiler import CompileError, Loader, compile_object, host_features
+from rjemu.exec.compiler import CompileError, Loader, compile_object
 from rjemu.exec.ir import Module
 from rjemu.exec.layout import CLASS_MAP_BYTES, FP_CLASSES, HANDLER_UNDECODED
 from rjemu.exec.native_context import NativeContext
@@ -97,10 +97,10 @@ class HandlerLibrary:
                 self._cache.forget(pack)
 
     def _compile(self, batch: list[tuple[str, int, HandlerKey]]) -> None:
-        module = Module(host_features())
+        module = Module(self._cache.host.features)
         for symbol, number, key in batch:
             write_handler(module, self._examples[number], key, symbol)
-        code = compile_object(module.text())
+        code = compile_object(module.text(), host=self._cache.host)
         names = [symbol for symbol, _, _ in batch]
         self.compiled += len(names)
         self._addresses.update(self._loader.load(code, names))

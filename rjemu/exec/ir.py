@@ -148,9 +148,7 @@ class IrLanes(Lanes):
         if not self._terminated:
             raise ValueError(f"{name} does not return on every path")
         lines = ["entry:", *self._entry, "  br label %body", "body:", *self._lines]
-        self.module.functions.append(
-            f"define {result} @{name}({arguments}) {attributes} {{\n" + "\n".join(lines) + "\n}\n"
-        )
+        self.module.functions.append(f"define {result} @{name}({arguments}) {attributes} {{\n" + "\n".join(lines) + "\n}\n")
 
     # --- values --------------------------------------------------------------------------------------------------
 
@@ -359,18 +357,14 @@ class IrLanes(Lanes):
         name = f"llvm.masked.gather.{_suffix(type_, lanes)}.v{lanes}p0"
         callee = self.module.declare(name, result, f"<{lanes} x ptr>, i32, <{lanes} x i1>, {result}")
         align = type_.bits // 8
-        text = (
-            f"call {result} {callee}(<{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> splat (i1 true), {result} poison)"
-        )
+        text = f"call {result} {callee}(<{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> splat (i1 true), {result} poison)"
         return self.make(type_, lanes, self.define(text))
 
     def scatter(self, x: Value, index: Value, mask: Value) -> Value:
         x, index, mask = self.vector(x), self.vector(index) & (self.wave - 1), self.vector(mask)
         slot = self.stack(type_text(x.type, x.lanes))
         self.store_value(slot, Value(self, x.type, x.lanes, Const(0)))
-        pointers = self.define(
-            f"getelementptr {_SCALAR_NAMES[x.type.name]}, ptr {slot.name}, {self.typed(index.to('u64'))}"
-        )
+        pointers = self.define(f"getelementptr {_SCALAR_NAMES[x.type.name]}, ptr {slot.name}, {self.typed(index.to('u64'))}")
         kind, lanes = type_text(x.type, x.lanes), x.lanes
         name = f"llvm.masked.scatter.{_suffix(x.type, lanes)}.v{lanes}p0"
         callee = self.module.declare(name, "void", f"{kind}, <{lanes} x ptr>, i32, <{lanes} x i1>")
@@ -390,10 +384,12 @@ class IrLanes(Lanes):
 
     def ballot(self, condition: Value) -> Value:
         vector = self.vector(condition)
-        bits = self.make(
-            TYPES["u64"], 1, self.define(f"bitcast {self.typed(vector)} to i{vector.lanes}")
+        bits = self.make(TYPES["u64"], 1, self.define(f"bitcast {self.typed(vector)} to i{vector.lanes}"))
+        return (
+            bits
+            if vector.lanes == 64
+            else self.make(TYPES["u64"], 1, self.define(f"zext i{vector.lanes} {bits.data} to i64"))
         )
-        return bits if vector.lanes == 64 else self.make(TYPES["u64"], 1, self.define(f"zext i{vector.lanes} {bits.data} to i64"))
 
     def lane_mask(self, mask: Value) -> Value:
         if isinstance(mask.data, Const) and mask.data.pattern == (1 << self.wave) - 1:
@@ -435,9 +431,7 @@ class IrLanes(Lanes):
             ptr = self.define(f"getelementptr i32, ptr {base.name}, {self.typed(index)}")
             return self.load_value(Ptr(ptr), "u32")
         if "avx512f" in self.module.features and len(values) in (16, 32, 64) and index.lanes % 16 == 0:
-            pieces = [
-                self.load_value(self.offset(base, 4 * k), "u32", 16, align=64) for k in range(0, len(values), 16)
-            ]
+            pieces = [self.load_value(self.offset(base, 4 * k), "u32", 16, align=64) for k in range(0, len(values), 16)]
             pieces = pieces * 2 if len(pieces) == 1 else pieces
             return self._permute_words(pieces, index & (len(values) - 1))
         return self._gather(base, TYPES["u32"], index)
@@ -511,7 +505,9 @@ class IrLanes(Lanes):
 
     def variable(self, type_name: str, initial: Value | int | None = None, lanes: int = 1) -> Variable:
         type_ = TYPES[type_name]
-        var = Variable(self, type_, lanes, self.stack(type_text(type_, lanes), align=min(64, max(8, type_.bits // 8 * lanes))))
+        var = Variable(
+            self, type_, lanes, self.stack(type_text(type_, lanes), align=min(64, max(8, type_.bits // 8 * lanes)))
+        )
         if initial is not None:
             var.set(initial)
         return var
@@ -563,9 +559,7 @@ class IrLanes(Lanes):
         self.terminate(f"br {self.typed(done)}, label %{out}, label %{head}")
         self.start_block(out)
 
-    def fold(
-        self, limit: int, initial: Sequence[Value], step: Callable[[Value, list[Value]], list[Value]]
-    ) -> list[Value]:
+    def fold(self, limit: int, initial: Sequence[Value], step: Callable[[Value, list[Value]], list[Value]]) -> list[Value]:
         """Values carried through a loop in registers: step(index, values) gives the next ones, for index (u64) 0, 1, ...
         limit - 1. Written out where there is one step only."""
         if limit == 1:

@@ -155,6 +155,7 @@ def class_mode(key: int) -> int:
     """The MODE bits that a class key stands for."""
     return (key & _CLASS_BITS) | (GPR_IDX_EN if key & GPR_IDX_KEY else 0) | (FP16_OVFL if key & FP16_OVFL_KEY else 0)
 
+
 # --- workgroup slot ---------------------------------------------------------------------------------------------------
 # One per resident workgroup: a header, the LDS, then the waves' states. All slots of a dispatch have the same stride.
 

@@ -17,7 +17,7 @@ from rjemu.errors import BarrierDeadlock, DecodeError, FaultPlace, KernelFault, 
 from rjemu.exec import faults
 from rjemu.exec.allocation_check import CHECK_FUNCTION, write_check_function
 from rjemu.exec.cache import HandlerCache
-from rjemu.exec.compiler import Loader, compile_object, host_features
+from rjemu.exec.compiler import Host, Loader, compile_object
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.ir import Module
@@ -64,10 +64,13 @@ class NativeExecutor:
 
     wave_size = 64
 
-    def __init__(self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None = None) -> None:
+    def __init__(
+        self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None = None, host: Host | None = None
+    ) -> None:
+        """host: the CPU to compile for, by default this one; cache_dir: see `HandlerCache`."""
         self._vram = vram
         self._target = target
-        self._cache = HandlerCache(cache_dir)
+        self._cache = HandlerCache(cache_dir, host)
         self._loader = Loader()
         self._runtime = self._load_runtime()
         self._library = HandlerLibrary(target, self.wave_size, self._cache, self._runtime["undecoded"])
@@ -89,9 +92,9 @@ class NativeExecutor:
         if pack is not None:
             code = self._cache.read(pack)[0]
         else:
-            module = Module(host_features())
+            module = Module(self._cache.host.features)
             write_check_function(module)
-            code = compile_object(scheduler_text(module, self.wave_size), opt=2, optimise=True)
+            code = compile_object(scheduler_text(module, self.wave_size), opt=2, optimise=True, host=self._cache.host)
             self._cache.write(code, [symbol])
         return self._loader.load(code, names)
 

@@ -32,7 +32,9 @@ SIGNATURE = "ptr noalias %ctx, ptr noalias %w, ptr noalias %rec"
 class NativeContext(NativeMemory, IrLanes, Context):
     """See the module's docstring. One object writes one handler."""
 
-    def __init__(self, module: Module, instr: Instruction, target: str, wave: int, fp: FpMode, gpr_idx: bool = False) -> None:
+    def __init__(
+        self, module: Module, instr: Instruction, target: str, wave: int, fp: FpMode, gpr_idx: bool = False
+    ) -> None:
         IrLanes.__init__(self, module, wave, fp, fp.rounding_of(instr.name))
         self.instr = instr
         self.target = target

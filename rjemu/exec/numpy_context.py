@@ -174,9 +174,7 @@ class NumpyContext(NumpyLanes, Context):
                 raise AccessError(error.space, access, start, lane, nbytes) from None
         return out
 
-    def load_registers(
-        self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value, first: int = 0
-    ) -> None:
+    def load_registers(self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value, first: int = 0) -> None:
         for k, value in enumerate(self.load(space, address, nbytes, mask)):
             self.set_vgpr(op, first + k, value, mask)
 
@@ -186,9 +184,7 @@ class NumpyContext(NumpyLanes, Context):
         for (lane, _), view in self._views(space, address, nbytes, mask, "store"):
             view[:] = raw[lane, :nbytes]
 
-    def store_registers(
-        self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value, first: int = 0
-    ) -> None:
+    def store_registers(self, space: Space, address: Value, op: Operand, nbytes: int, mask: Value, first: int = 0) -> None:
         self.store(space, address, [self.vgpr(op, first + k) for k in range(nbytes // 4)], nbytes, mask)
 
     def atomic(

@@ -20,6 +20,9 @@ from rjemu.vm.occupancy import max_resident_workgroups
 DYNAMIC_STACK_BYTES = 16 * 1024
 """Stack of a lane beyond the fixed private segment, for kernels whose depth of calls the compiler could not bound."""
 
+SCRATCH_ARENA_BYTES = 1 << 30
+"""Scratch of one launch: bounds how many workgroups of a kernel that uses much of it are resident at once."""
+
 PRELOAD_PROLOGUE_BYTES = 256
 """Code at the entry that loads the kernarg preload registers for firmware that cannot: skipped where they are preloaded."""
 
@@ -29,7 +32,7 @@ class Resources:
     """What a launch needs of a compute unit and of memory.
 
     lds_bytes: per workgroup, static and dynamic. scratch_bytes: per lane. scratch_stride: per wave.
-    max_resident: workgroups that one compute unit holds. scratch_slots: waves that these have.
+    max_resident: workgroups that the device holds at once. scratch_slots: waves that these have.
     """
 
     lds_bytes: int
@@ -75,11 +78,16 @@ def required_resources(kernel: Kernel, geometry: Geometry, dynamic_lds_bytes: in
             f"dynamic LDS: a workgroup of {config.target} has at most {config.lds_bytes}"
         )
     waves = -(-geometry.workgroup_size // descriptor.wave_size)
-    resident = max_resident_workgroups(kernel.name, descriptor, waves, lds_bytes, config)
+    per_cu = max_resident_workgroups(kernel.name, descriptor, waves, lds_bytes, config)
     scratch_bytes = round_up(descriptor.private_segment_fixed_size, 4)
     if descriptor.uses_dynamic_stack:
         scratch_bytes += DYNAMIC_STACK_BYTES
-    return Resources(lds_bytes, scratch_bytes, scratch_bytes * descriptor.wave_size, resident, resident * waves)
+    x, y, z = geometry.grid
+    stride = scratch_bytes * descriptor.wave_size
+    resident = min(per_cu * config.xcds * config.cus_per_xcd, x * y * z)
+    if stride:
+        resident = min(resident, max(per_cu, SCRATCH_ARENA_BYTES // (stride * waves)))
+    return Resources(lds_bytes, scratch_bytes, stride, resident, resident * waves)
 
 
 def dispatch_spec(

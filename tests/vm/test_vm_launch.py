@@ -166,8 +166,11 @@ def test_registers_mode_and_ids_follow_the_descriptor(gpu: rjemu.Machine) -> Non
 )
 def test_occupancy(gpu: rjemu.Machine, block: int, vgprs: int, lds: int, resident: int) -> None:
     accum_offset = min(-(-vgprs // 4) * 4, 256)
-    load(gpu, next_free_vgpr=vgprs, accum_offset=accum_offset).launch(1, block, lds_bytes=lds)
-    assert executor_of(gpu).specs[-1].max_resident == resident
+    kernel = load(gpu, next_free_vgpr=vgprs, accum_offset=accum_offset)
+    kernel.launch(1 << 20, block, lds_bytes=lds)
+    assert executor_of(gpu).specs[-1].max_resident == resident * gpu.config.xcds * gpu.config.cus_per_xcd
+    kernel.launch(3, block, lds_bytes=lds)
+    assert executor_of(gpu).specs[-1].max_resident == 3
 
 
 def test_scratch_arena_has_a_slot_for_every_resident_wave_and_is_released(gpu: rjemu.Machine) -> None:
@@ -179,10 +182,10 @@ def test_scratch_arena_has_a_slot_for_every_resident_wave_and_is_released(gpu: r
         seen.append(gpu.vram.view(spec.scratch_base, spec.scratch_stride * spec.scratch_slots).size)
 
     executor_of(gpu).on_run = look
-    kernel.launch(1, 128)
+    kernel.launch(5, 128)
     spec = executor_of(gpu).specs[-1]
-    assert (spec.scratch_bytes, spec.scratch_stride, spec.scratch_slots) == (104, 104 * 64, 32)
-    assert seen == [104 * 64 * 32]
+    assert (spec.scratch_bytes, spec.scratch_stride, spec.scratch_slots) == (104, 104 * 64, 10)
+    assert seen == [104 * 64 * 10]
     assert gpu.vram.used == before
 
 
