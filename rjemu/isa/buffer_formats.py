@@ -67,7 +67,7 @@ def _ones(b: Lanes, bits: Value) -> Value:
 
 
 def to_register(b: Lanes, raw: Value, bits: Value, nfmt: Value, half: bool) -> Value:
-    """u32 vector: what a load makes of a component's bits. half: a 16-bit register component (f16 or the low half)."""
+    """u32 vector: what a load makes of a component's bits. half: a 16-bit register component (f16 or an integer's low half)."""
     signed = (raw << (32 - bits)).bits("i32") >> (32 - bits).bits("i32")
     ones = _ones(b, bits)
     results = {
@@ -82,7 +82,8 @@ def to_register(b: Lanes, raw: Value, bits: Value, nfmt: Value, half: bool) -> V
         converted = _as_half(value) if half else value.bits("u32")
         out = b.select(nfmt == kind, converted, out)
     wide = b.select(nfmt == FLOAT, _as_half(raw.bits("f32")), raw) if half else raw
-    return b.select((bits == 32) | (bits == 0), wide, out)
+    out = b.select((bits == 32) | (bits == 0), wide, out)
+    return out & 0xFFFF if half else out
 
 
 def _at_least_minus_one(b: Lanes, x: Value) -> Value:
