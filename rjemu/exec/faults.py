@@ -16,6 +16,7 @@ from rjemu.errors import (
     UnsupportedInstruction,
 )
 from rjemu.exec.memory import AccessError
+from rjemu.isa.apertures import APERTURE_BYTES, SCRATCH_APERTURE
 from rjemu.isa.disasm import format_instruction
 from rjemu.isa.instruction import Instruction
 from rjemu.shm.vram import Vram
@@ -26,17 +27,29 @@ Place = Callable[[int | None, int, str], FaultPlace]
 
 def memory_fault(error: AccessError, place: FaultPlace, vram: Vram, lds_bytes: int) -> MemoryFault:
     """The exception for a stray or misaligned access."""
+    space, address = _space(error, place), error.address
     size = f"{error.nbytes} byte{'s' if error.nbytes != 1 else ''}"
-    where = f"{error.space} address {error.address:#x}"
+    where = f"{space} address {address:#x}"
     if error.misaligned:
         message = f"{error.access} of {size} at {where}: it needs {error.nbytes}-byte alignment"
-        return MisalignedAccess(message, place, address=error.address, space=error.space, access=error.access)
-    if error.space == "lds":
+        return MisalignedAccess(message, place, address=address, space=space, access=error.access)
+    if space == "lds":
         near = f"the workgroup has {lds_bytes} bytes of LDS"
+    elif space == "scratch":
+        near = f"offset {address - SCRATCH_APERTURE:#x} is outside the lane's private segment"
     else:
-        near = f"nearest: {vram.nearest(error.address)}"
+        near = f"nearest: {vram.nearest(address)}"
     message = f"{error.access} of {size} at {where}, which is not allocated; {near}"
-    return MemoryFault(message, place, address=error.address, space=error.space, access=error.access)
+    return MemoryFault(message, place, address=address, space=space, access=error.access)
+
+
+def _space(error: AccessError, place: FaultPlace) -> str:
+    """The memory that the program meant. Scratch and buffers lie in device memory, where the access was refused."""
+    if error.space == "global" and SCRATCH_APERTURE <= error.address < SCRATCH_APERTURE + APERTURE_BYTES:
+        return "scratch"
+    if error.space == "global" and place.instruction.startswith(("buffer_", "tbuffer_")):
+        return "buffer"
+    return error.space
 
 
 def code_fault(error: DecodeError, place: FaultPlace) -> IllegalInstruction:
