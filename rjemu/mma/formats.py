@@ -7,12 +7,11 @@ are exact in f32. NaN payloads are not kept: results have the canonical NaN (see
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rjemu.isa.context import Context
-from rjemu.isa.lanes import Value
+from rjemu.isa.lanes import Value, float_bits
 
 Decode = Callable[[Sequence[Value]], list[Value]]
 
@@ -109,8 +108,9 @@ _FP6 = _SmallFloat(2, 3, 1)
 _BF6 = _SmallFloat(3, 2, 3)
 _E4M3 = _SmallFloat(4, 3, 7)
 _E4M3_FNUZ = _SmallFloat(4, 3, 8)
-_FP4_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_FP4 = [struct.unpack("<I", struct.pack("<f", sign * x))[0] for sign in (1.0, -1.0) for x in _FP4_MAGNITUDES]
+FP4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+"""The numbers of fp4's codes 0 to 15."""
+_FP4 = [float_bits(value, 32) for value in FP4_VALUES]
 _HALF_NAN = 0x7E00
 
 

@@ -240,8 +240,11 @@ def shape_of(mnemonic: str) -> Shape:
 
 
 def a_source_lanes(cbsz: int, abid: int) -> list[int]:
-    """The lane whose A values each lane of A's layout takes: with cbsz, one of 2^cbsz lane blocks serves all of them."""
-    size = WAVE >> cbsz
+    """The lane whose A values each lane of A's layout takes: with cbsz, one of 2^cbsz lane blocks serves all of them.
+
+    More blocks than the instruction has, or than lanes (cbsz 7), are undefined; here the same formula goes on.
+    """
+    size = max(WAVE >> cbsz, 1)
     return [(lane % size + size * abid) % WAVE if cbsz else lane for lane in range(WAVE)]
 
 

@@ -1,44 +1,38 @@
-"""The matrix unit of the reference executor: panels are numpy arrays."""
+"""The matrix unit of the reference executor, on numpy arrays."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
 from rjemu.exec.numpy_context import NumpyContext
 from rjemu.exec.numpy_lanes import DTYPES, fma32
-from rjemu.isa.instruction import Operand
 from rjemu.isa.lanes import TYPES
 from rjemu.isa.operands import raw_source
-from rjemu.mma.formats import Decoder
-from rjemu.mma.geometry import SCALE_BLOCK, WAVE, InputLayout
-from rjemu.mma.unit import CANONICAL_NAN, LARGEST_F32, MatrixUnit, Panel, Product, matrix_unit
+from rjemu.mma.geometry import SCALE_BLOCK, WAVE
+from rjemu.mma.unit import CANONICAL_NAN, LARGEST_F32, Input, MatrixUnit, Product, matrix_unit
 
 
 class NumpyUnit(MatrixUnit):
     def __init__(self, b: NumpyContext) -> None:
         self._b = b
 
-    def panel(self, type_name: str, rows: int, columns: int) -> Panel:
-        return Panel(type_name, rows, columns, np.zeros((rows, columns), DTYPES[TYPES[type_name]]))
-
-    def fill(
-        self, panel: Panel, operand: Operand, layout: InputLayout, decoder: Decoder, lanes: Sequence[int] | None = None
-    ) -> None:
-        b = self._b
+    def _unpack(self, source: Input) -> np.ndarray:
+        """The elements [k][columns]."""
+        b, layout, decoder, operand = self._b, source.layout, source.decoder, source.operand
+        out = np.zeros((layout.k, layout.columns), DTYPES[TYPES[source.type_name]])
         item = 0
         for register in range(0, layout.registers, decoder.registers):
             words = [
                 b.vgpr(operand, register + k) if operand.kind == "v" else b.vector(raw_source(b, operand, "u32"))
                 for k in range(decoder.registers)
             ]
-            if lanes is not None:
-                words = [b.shuffle(word, lanes) for word in words]
+            if source.lanes is not None:
+                words = [b.shuffle(word, source.lanes) for word in words]
             for value in decoder.decode(words):
                 rows = [layout.k_of(item, group) for group in range(layout.groups)]
-                panel.data[rows] = value.data.reshape(layout.groups, layout.columns)
+                out[rows] = value.data.reshape(layout.groups, layout.columns)
                 item += 1
+        return out
 
     def multiply(self, product: Product) -> None:
         layout = product.layout
@@ -47,8 +41,18 @@ class NumpyUnit(MatrixUnit):
         register = np.array([place.register for place in places])[:, None]
         lane = np.array([place.lane for place in places])[:, None] + np.arange(layout.n)
         column = np.array([block * layout.n for block, _ in rows])[:, None] + np.arange(layout.n)
-        result = self._accumulate(product, self._read(product, register, lane), column)
+        steps = self._steps(product, column)
+        result = self._accumulate(product, self._read(product, register, lane), steps)
         self._write(product, result, register, lane)
+
+    def _steps(self, product: Product, column: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each multiply-add, A's elements [row of a block, 1] and B's [row of a block, column]."""
+        a, other = self._unpack(product.a), self._unpack(product.b)
+        if product.selected is None:
+            rows = np.broadcast_to(np.arange(product.steps)[:, None], a.shape)
+        else:
+            rows = self._unpack(product.selected)
+        return [(a[k][:, None], other[rows[k][:, None], column]) for k in range(product.steps)]
 
     def _read(self, product: Product, register: np.ndarray, lane: np.ndarray) -> np.ndarray:
         """C as [row of a block, column] of the result's type."""
@@ -64,43 +68,33 @@ class NumpyUnit(MatrixUnit):
         c = np.ascontiguousarray(words).view(DTYPES[TYPES[product.result]])
         return -c if product.negate_c else c
 
-    def _accumulate(self, product: Product, c: np.ndarray, column: np.ndarray) -> np.ndarray:
+    def _accumulate(self, product: Product, c: np.ndarray, steps: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         if product.result == "i32":
-            total = c.astype(np.int64)
-            for k in range(product.steps):
-                total += (product.a.data[k][:, None] * self._b_row(product, k, column)).astype(np.int64)
+            total = c + sum((x * y).astype(np.int64) for x, y in steps)
             if self._b.fp.fp16_ovfl:
                 total = np.clip(total, -(1 << 31), (1 << 31) - 1)
-            return total.astype(np.int32)
+            return np.asarray(total.astype(np.int32))
         if product.scales is None:
-            return self._chain(product, c, column, 0, product.steps)
-        scales = product.scales
+            return self._chain(c, steps)
+        a_scales, b_scales = self._unpack(product.scales.a), self._unpack(product.scales.b)
         for block in range(product.scale_blocks):
             first = block * SCALE_BLOCK
-            total = self._chain(product, np.zeros_like(c), column, first, first + SCALE_BLOCK)
-            exponent = scales.a.data[block][:, None] + scales.b.data[block]
+            total = self._chain(np.zeros_like(c), steps[first : first + SCALE_BLOCK])
+            exponent = a_scales[block][:, None] + b_scales[block]
             with np.errstate(all="ignore"):
                 c = c + np.where(np.isnan(exponent), np.float32(np.nan), np.ldexp(total, exponent.astype(np.int32)))
         return c
 
-    def _chain(self, product: Product, total: np.ndarray, column: np.ndarray, first: int, last: int) -> np.ndarray:
-        """fma(a, b, ...) over the steps first ... last - 1."""
-        for k in range(first, last):
-            x, y = product.a.data[k][:, None], self._b_row(product, k, column)
-            if product.result == "f64":
+    def _chain(self, total: np.ndarray, steps: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """fma(a, b, ...) in order."""
+        for x, y in steps:
+            if total.dtype == np.float64:
                 flat = [np.broadcast_to(v, total.shape).ravel() for v in (x, y, total)]
                 values = [self._b.make(TYPES["f64"], v) for v in flat]
                 total = self._b.raw_fma(*values).data.reshape(total.shape)
             else:
                 total = fma32(x, y, total)
         return total
-
-    @staticmethod
-    def _b_row(product: Product, k: int, column: np.ndarray) -> np.ndarray:
-        """B's elements for step k: [row of a block, column]."""
-        if product.selected is None:
-            return np.asarray(product.b.data[k][column])
-        return np.asarray(product.b.data[product.selected.data[k][:, None], column])
 
     def _write(self, product: Product, result: np.ndarray, register: np.ndarray, lane: np.ndarray) -> None:
         b = self._b

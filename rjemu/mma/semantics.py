@@ -1,4 +1,4 @@
-"""What matrix instructions do, written once for both executors: operands into panels, the product, D.
+"""What matrix instructions do, written once for both executors: which elements they multiply, and how they read them.
 
 Sources: CDNA3 and CDNA4 ISA, "Matrix Arithmetic Instructions": cbsz, abid and blgp, block scales, sparse matrices.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rjemu.isa.context import Context
-from rjemu.isa.instruction import Instruction, Operand
+from rjemu.isa.instruction import Instruction
 from rjemu.isa.lanes import Value
 from rjemu.isa.semantics.registry import register
-from rjemu.mma.formats import Decode, Decoder, decoder
+from rjemu.mma.formats import Decoder, decoder
 from rjemu.mma.geometry import (
-    BITS,
     F8F6F4_FORMATS,
     INSTRUCTIONS,
     SCALE_BLOCK,
@@ -24,12 +23,14 @@ from rjemu.mma.geometry import (
     b_source_lanes,
     shape_of,
 )
-from rjemu.mma.unit import MatrixUnit, Panel, Product, Scales, matrix_unit
+from rjemu.mma.unit import Input, Product, Scales, matrix_unit
 
 _INDEX_BITS = 2
 """A sparse A's element has a 2-bit index: its place among the four k of its group."""
 _SCALE_BIAS = 127
 _NAN_SCALE = 0xFF
+_F32_EXPONENT = 23
+"""The lowest bit of an f32's exponent."""
 
 
 def element_formats(instr: Instruction, shape: Shape) -> tuple[str, str]:
@@ -42,25 +43,22 @@ def element_formats(instr: Instruction, shape: Shape) -> tuple[str, str]:
 def matrix_instruction(b: Context) -> None:
     """The semantics of every instruction of `geometry.INSTRUCTIONS`."""
     shape = shape_of(b.instr.name)
-    unit = matrix_unit(b)
     a_format, b_format = element_formats(b.instr, shape)
     a_lanes, b_lanes = _lane_sources(b.instr, shape)
     negate = b.instr.mod("neg")
-    a = _operand_panel(b, unit, "src0", shape.a_layout(a_format), a_format, a_lanes, bool(negate & 1))
-    other = _operand_panel(b, unit, "src1", shape.b_layout(b_format), b_format, b_lanes, bool(negate & 2))
     d = b.instr.operand("vdst")
     product = Product(
         layout=shape.d_layout,
         result=shape.result,
-        a=a,
-        b=other,
+        a=_matrix(b, "src0", shape.a_layout(a_format), a_format, a_lanes, bool(negate & 1)),
+        b=_matrix(b, "src1", shape.b_layout(b_format), b_format, b_lanes, bool(negate & 2)),
         c=d if shape.sparse else b.instr.operand("src2"),
         d=d,
         negate_c=bool(negate & 4),
-        selected=_selected(b, unit, shape) if shape.sparse else None,
-        scales=_scales(b, unit, shape) if shape.scaled else None,
+        selected=_selected(b, shape) if shape.sparse else None,
+        scales=Scales(_scale(b, 0, shape.m, shape.k), _scale(b, 1, shape.n, shape.k)) if shape.scaled else None,
     )
-    unit.multiply(product)
+    matrix_unit(b).multiply(product)
 
 
 def _lane_sources(instr: Instruction, shape: Shape) -> tuple[list[int] | None, list[int] | None]:
@@ -75,17 +73,14 @@ def _lane_sources(instr: Instruction, shape: Shape) -> tuple[list[int] | None, l
     )
 
 
-def _operand_panel(
-    b: Context, unit: MatrixUnit, name: str, layout: InputLayout, element: str, lanes: list[int] | None, negate: bool
-) -> Panel:
-    panel = unit.panel("f64" if element == "f64" else "f32", layout.k, layout.columns)
+def _matrix(b: Context, name: str, layout: InputLayout, element: str, lanes: list[int] | None, negate: bool) -> Input:
+    """A or B."""
     plain = decoder(b, element)
     source = Decoder(plain.registers, lambda words: [b.fneg(x) for x in plain.decode(words)]) if negate else plain
-    unit.fill(panel, b.instr.operand(name), layout, source, lanes)
-    return panel
+    return Input(b.instr.operand(name), layout, "f64" if element == "f64" else "f32", source, element, lanes)
 
 
-def _selected(b: Context, unit: MatrixUnit, shape: Shape) -> Panel:
+def _selected(b: Context, shape: Shape) -> Input:
     """The k of each element of a sparse A: four times its group's number plus its index.
 
     The indices lie in src2, in the lanes of their elements. Where a lane's take up less than the register, abid selects
@@ -100,34 +95,24 @@ def _selected(b: Context, unit: MatrixUnit, shape: Shape) -> Panel:
         starts = [chosen * set_bits + _INDEX_BITS * item for item in range(layout.items)]
         return [(words[0] >> start & 3) + first_k + 4 * (item // 2) for item, start in enumerate(starts)]
 
-    panel = unit.panel("u32", layout.k, layout.columns)
-    unit.fill(panel, b.instr.operand("src2"), layout, Decoder(1, decode))
-    return panel
+    return Input(b.instr.operand("src2"), layout, "u32", Decoder(1, decode))
 
 
-def _scales(b: Context, unit: MatrixUnit, shape: Shape) -> Scales:
-    """Both operands' scales. Lane i + M * n holds that of row i and the n-th 32 k; likewise for B's columns."""
-    blocks = shape.k // SCALE_BLOCK
-    panels = []
-    for index, dim in enumerate((shape.m, shape.n)):
-        operand = b.instr.operand(f"scale_src{index}")
-        panel = unit.panel("f32", blocks, dim)
-        unit.fill(panel, operand, InputLayout(dim, 1, blocks, BITS["f32"]), Decoder(1, _scale_decoder(b, operand, index)))
-        panels.append(panel)
-    return Scales(*panels)
+def _scale(b: Context, index: int, dim: int, k: int) -> Input:
+    """A's (index 0) or B's (1) scales: lane i + dim * n holds that of row or column i and the n-th 32 k.
 
-
-def _scale_decoder(b: Context, operand: Operand, index: int) -> Decode:
-    """E8M0: op_sel_hi and op_sel choose the byte, 255 is NaN. Of an inline constant the float's exponent counts."""
+    A scale is E8M0: op_sel_hi and op_sel choose the byte, 255 is NaN. Of an inline constant the float's exponent counts.
+    """
+    operand = b.instr.operand(f"scale_src{index}")
     byte = (b.instr.mod("op_sel") >> index & 1) | (b.instr.mod("op_sel_hi") >> index & 1) << 1
-    shift = 23 if operand.kind == "k" else 8 * byte
+    shift = _F32_EXPONENT if operand.kind == "k" else 8 * byte
 
     def decode(words: Sequence[Value]) -> list[Value]:
         code = words[0] >> shift & 0xFF
         exponent = (code.bits("i32") - _SCALE_BIAS).to("f32")
         return [b.select(code == _NAN_SCALE, b.default_nan("f32"), exponent)]
 
-    return decode
+    return Input(operand, InputLayout(dim, 1, k // SCALE_BLOCK, 32), "f32", Decoder(1, decode))
 
 
 for _name in sorted(set(INSTRUCTIONS["gfx942"]) | set(INSTRUCTIONS["gfx950"])):

@@ -1,7 +1,8 @@
 """The matrix unit: what the semantics of matrix instructions need beyond lane vectors.
 
-A matrix instruction unpacks its operands into panels (scratch arrays with one row per k), multiplies them and writes D.
-Both executors have a `MatrixUnit`: `numpy_unit` works at once on arrays, `native_unit` writes LLVM IR.
+The semantics describe a matrix instruction as a `Product` of `Input`s. Both executors have a `MatrixUnit` that unpacks the
+operands into scratch arrays with one row per k, multiplies them and writes D: `numpy_unit` at once, `native_unit` as LLVM
+IR.
 
 The arithmetic, the same bits in both (CDNA4 ISA, "Floating-point handling details"): rounding is to nearest even and
 no denormal is flushed, whatever MODE says; EXEC is ignored; all operands are read before D is written.
@@ -20,7 +21,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any
 
 from rjemu.isa.context import Context
 from rjemu.isa.instruction import Operand
@@ -34,44 +34,52 @@ LARGEST_F32 = 0x7F7FFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """A scratch array [rows][columns] of a `Lanes` type; data belongs to the executor."""
+class Input:
+    """An operand to unpack: the element [block, index, k] of its layout goes to row k, column index + dim * block of an
+    array [k][dim * blocks] of `type_name`.
 
+    element: the elements' format, "" for what is no element of a matrix. lanes: the lane whose registers each lane of the
+    layout takes; none for each its own.
+    """
+
+    operand: Operand
+    layout: InputLayout
     type_name: str
-    rows: int
-    columns: int
-    data: Any
+    decoder: Decoder
+    element: str = ""
+    lanes: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scales:
     """Exponents of A [k / 32][M] and B [k / 32][N] as f32 numbers, NaN where the scale is NaN."""
 
-    a: Panel
-    b: Panel
+    a: Input
+    b: Input
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One multiplication. a: panel [steps][M * blocks], b: panel [k][N * blocks], f32 or f64 (i8 elements are f32 too).
+    """One multiplication. a: [steps][M * blocks], b: [k][N * blocks], f32 or f64 numbers (i8 elements are f32 too).
 
     result: f32, f64 or i32. c: registers or a constant, the same type as the result; negate_c: -C instead.
-    selected: for a sparse A, u32 panel like a: the k, so the row of b, of each element of a.
+    selected: for a sparse A, u32 like a: the k, so the row of b, of each element of a.
     """
 
     layout: OutputLayout
     result: str
-    a: Panel
-    b: Panel
+    a: Input
+    b: Input
     c: Operand
     d: Operand
     negate_c: bool = False
-    selected: Panel | None = None
+    selected: Input | None = None
     scales: Scales | None = None
 
     @property
     def steps(self) -> int:
-        return self.a.rows
+        """Multiply-adds for each element of D."""
+        return self.a.layout.k
 
     @property
     def scale_blocks(self) -> int:
@@ -79,20 +87,7 @@ class Product:
 
 
 class MatrixUnit(ABC):
-    """Panels and multiplication for one instruction of one context."""
-
-    @abstractmethod
-    def panel(self, type_name: str, rows: int, columns: int) -> Panel:
-        """A panel of undefined content."""
-
-    @abstractmethod
-    def fill(
-        self, panel: Panel, operand: Operand, layout: InputLayout, decoder: Decoder, lanes: Sequence[int] | None = None
-    ) -> None:
-        """Unpack an operand of that layout: row k, column i + dim * block gets the element [block, i, k].
-
-        lanes: the lane whose registers each lane of the layout takes; none for each its own.
-        """
+    """Executes products in one instruction of one context."""
 
     @abstractmethod
     def multiply(self, product: Product) -> None:

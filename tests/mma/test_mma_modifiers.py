@@ -134,3 +134,9 @@ def test_sparse_pairing_seen_on_hardware(name: str, odd: bool) -> None:
             run_both(case.line(), state, case.target)
             d = case.matrix(state, "d")[0]
             assert d[0, 0] == 1.0 and np.count_nonzero(d) == 1
+
+
+def test_undefined_broadcasts_do_not_stop_the_emulator() -> None:
+    case = next(case for case in PERMUTED if case.name == "v_mfma_f32_32x32x8_f16")
+    for cbsz in (4, 7):
+        run_both(case.line(modifiers=f"cbsz:{cbsz} abid:15"), wave_for(case, 8), case.target)

@@ -23,9 +23,10 @@ from rjemu.exec.wave import WaveState
 from rjemu.isa.instruction import EXEC, Instruction
 from rjemu.isa.semantics.registry import lookup
 
-__all__ = ["decode", "moved", "new_wave", "prepare", "run_both", "run_instruction", "span"]
+__all__ = ["decode", "moved", "new_wave", "prepare", "run_both", "run_instruction", "run_native", "run_reference", "span"]
 
 _LOADER = Loader()
+_FEATURES = host_features()
 
 
 def span(prefix: str, first: int, count: int) -> str:
@@ -50,11 +51,12 @@ def run_reference(instr: Instruction, state: WaveState, target: str) -> None:
     NumpyContext(state, FlatMemory({}, np.zeros(0, np.uint8)), target).execute(instr, semantic)
 
 
-def run_native(instr: Instruction, state: WaveState, target: str) -> None:
+def run_native(instr: Instruction, state: WaveState, target: str, features: frozenset[str] = _FEATURES) -> None:
+    """features: those that the handler may be written for."""
     key = handler_key(instr, target, 64, class_key(state.word("mode")))
     context = np.zeros(CTX["end"], np.uint8)
     record = np.frombuffer(encode_record(instr, 0, 64), np.uint8).copy()
-    after = _handler(key, _Example(instr))(context.ctypes.data, state.memory.ctypes.data, record.ctypes.data)
+    after = _handler(key, _Example(instr), features)(context.ctypes.data, state.memory.ctypes.data, record.ctypes.data)
     assert after == record.ctypes.data + instr.size // 4 * RECORD_BYTES
 
 
@@ -72,8 +74,8 @@ class _Example:
 
 
 @cache
-def _handler(key: HandlerKey, example: _Example) -> Any:
-    module = Module(host_features())
+def _handler(key: HandlerKey, example: _Example, features: frozenset[str]) -> Any:
+    module = Module(features)
     write_handler(module, example.instr, key, key.symbol)
     address = _LOADER.load(compile_object(module.text()), [key.symbol])[key.symbol]
     return ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t)(address)
