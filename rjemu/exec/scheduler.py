@@ -233,9 +233,9 @@ def _on_event(
         b.store_value(b.field(ctx, CTX, "event_wave"), b.integer(w))
         b.put(slot, SLOT, "next_wave", index)
         b.ret(b.const("u32", WORKGROUP_EVENT))
-    with b.if_((arrivals.get() != 0) & (b.get(slot, SLOT, "waiting") == b.get(slot, SLOT, "live"))):
-        with b.if_(b.get(slot, SLOT, "waiting") != 0):
-            b.call("@release", "void", [slot, waves])
+    waiting = b.get(slot, SLOT, "waiting")
+    with b.if_((arrivals.get() != 0) & (waiting != 0) & (waiting == b.get(slot, SLOT, "live"))):
+        b.call("@release", "void", [slot, waves])
 
 
 def _class_of_mode(b: Native, ctx: Ptr, mode: Value) -> Value:

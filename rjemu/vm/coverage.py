@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import rjemu.isa.semantics
-import rjemu.mma
+import rjemu.mma  # noqa: F401  (registers the matrix instructions)
 from rjemu.errors import UsageError
 from rjemu.isa.semantics.registry import lookup
 from rjemu.isa.tables import FAMILIES, row_names

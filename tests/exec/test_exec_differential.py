@@ -7,6 +7,8 @@ import pytest
 from support.diff_samples import sample_instructions
 from support.harness import Lab
 
+from rjemu.exec.compiler import Host, this_host
+
 SHARDS = 8
 """Tests per target and mode, so that they spread over the test processes."""
 
@@ -19,8 +21,8 @@ MODES = {
 """MODE registers: rounding, denormals, DX10_CLAMP and IEEE."""
 
 
-def check_samples(target: str, mode: int, shard: int, *, every: int, states: int) -> None:
-    lab = Lab(target, mode)
+def check_samples(target: str, mode: int, shard: int, *, every: int, states: int, host: Host | None = None) -> None:
+    lab = Lab(target, mode, host)
     chosen = sample_instructions(target)[shard::SHARDS][::every]
     lab.prepare([instr for _, instr in chosen])
     failures = []
@@ -42,6 +44,14 @@ def test_executors_agree(target: str, shard: int) -> None:
 def test_executors_agree_in_other_modes(mode: str) -> None:
     """Floating-point modes specialise handlers: a thinner sample of everything in each."""
     check_samples("gfx950", MODES[mode], 3, every=5, states=2)
+
+
+@pytest.mark.skipif("avx512f" not in this_host().features, reason="this host has no AVX-512 to leave out")
+def test_executors_agree_without_avx512() -> None:
+    """The code that a lesser x86-64 host gets."""
+    check_samples(
+        "gfx950", MODES["default"], 5, every=7, states=2, host=this_host().without("avx512", "avx10", "amx", "evex512")
+    )
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ import rjemu.isa.semantics
 import rjemu.mma  # noqa: F401  (registers the matrix instructions)
 from rjemu.exec.allocation_check import CHECK_FUNCTION, write_check_function
 from rjemu.exec.cache import HandlerCache
-from rjemu.exec.compiler import Loader, compile_object, host_features
+from rjemu.exec.compiler import Host, Loader, compile_object, this_host
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.ir import Module
 from rjemu.exec.layout import CTX, EVENTS, RECORD_BYTES, WAVE, WAVE_BYTES, class_key
@@ -86,19 +86,21 @@ def _aligned_copy(data: np.ndarray) -> np.ndarray:
 
 
 class Lab:
-    """Both executors for one target. mode: the MODE register that random states have."""
+    """Both executors for one target. mode: the MODE register that random states have. host: the CPU that native code is
+    compiled for."""
 
-    def __init__(self, target: str, mode: int = 0x3F0) -> None:
+    def __init__(self, target: str, mode: int = 0x3F0, host: Host | None = None) -> None:
         self.target = target
         self.mode = mode
         self.wave_size = 64
         loader = Loader()
-        module = Module(host_features())
+        host = host or this_host()
+        module = Module(host.features)
         write_check_function(module)
-        code = compile_object(scheduler_text(module, self.wave_size), opt=2, optimise=True)
+        code = compile_object(scheduler_text(module, self.wave_size), opt=2, optimise=True, host=host)
         addresses = loader.load(code, ["undecoded", CHECK_FUNCTION])
         self._loader = loader
-        self._library = HandlerLibrary(target, self.wave_size, HandlerCache(), addresses["undecoded"])
+        self._library = HandlerLibrary(target, self.wave_size, HandlerCache(host=host), addresses["undecoded"])
         self._context = _aligned_copy(np.zeros(CTX["end"], np.uint8))
         self._records = _aligned_copy(np.zeros(RECORD_BYTES * 64, np.uint8))
         self._table = _aligned_copy(np.zeros(TABLE_ROWS + 16, np.uint8))
