@@ -92,17 +92,12 @@ def _dot(b: Context, first: list[Value], second: list[Value], addend: Value) -> 
 
 
 def _dot_product(bits: int, kind: str) -> Semantic:
-    """The three-source form (VOP3P). op_sel and op_sel_hi pick halves for 16-bit elements."""
-
-    def factors(b: Context, index: int) -> list[Value]:
-        op = _sources(b)[index]
-        if bits == 16:
-            return [half.to(f"{kind}32") for half in _halves(b, index, op, f"{kind}16")]
-        return _elements(raw_source(b, op, "u32"), bits, kind)
+    """The three-source form (VOP3P)."""
 
     def run(b: Context) -> None:
-        addend = raw_source(b, _sources(b)[2], f"{kind}32")
-        write_vector(b, b.instr.operand("vdst"), _dot(b, factors(b, 0), factors(b, 1), addend))
+        x, y, addend = (raw_source(b, op, "u32") for op in _sources(b))
+        result = _dot(b, _elements(x, bits, kind), _elements(y, bits, kind), addend.bits(f"{kind}32"))
+        write_vector(b, b.instr.operand("vdst"), result)
 
     return run
 

@@ -68,7 +68,7 @@ def _multiply_add_i64(b: Context, x: Value, y: Value, addend: Value) -> tuple[Va
     overflow = ((product ^ total) & (addend ^ total)) < 0
     negative = (total < 0) ^ overflow
     if b.instr.mod("clamp"):
-        total = b.select(overflow, b.select(negative, -(1 << 63), (1 << 63) - 1), total)
+        total = b.select(overflow, b.select(negative, b.const("i64", -(1 << 63)), (1 << 63) - 1), total)
     return total, negative
 
 
