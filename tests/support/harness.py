@@ -346,6 +346,8 @@ def _fit_scratch(rng: np.random.Generator, instr: Instruction, state: State) -> 
 
 
 def _fit_buffer(rng: np.random.Generator, instr: Instruction, state: State) -> None:
+    if not instr.has("srsrc"):
+        return
     resource = instr.operand("srsrc").index
     stride = int(rng.choice([0, 4, 16]))
     base = MEMORY_BASE + 4096
