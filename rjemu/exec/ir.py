@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rjemu.isa.lanes import BOOL, TYPES, FpMode, Lanes, Type, Value
+from rjemu.isa.lanes import BOOL, TYPES, FpMode, Lanes, Type, Value, float_bits
 
 _SCALAR_NAMES = {
     **{f"{k}{n}": f"i{n}" for k in "ui" for n in (8, 16, 32, 64)},
@@ -254,10 +254,17 @@ class IrLanes(Lanes):
     def _float_to_int(self, x: Value, type_: Type) -> Value:
         if x.type.bits == 16:
             x = self._cast("fpext", x, TYPES["f32"])
-        kind = "fptosi" if type_.kind == "i" else "fptoui"
-        result = type_text(type_, x.lanes)
-        name = f"llvm.{kind}.sat.{_suffix(type_, x.lanes)}.{_suffix(x.type, x.lanes)}"
-        return self.make(type_, x.lanes, self._call(name, result, [x]))
+        signed = type_.kind == "i"
+        whole = self._cast("fptosi" if signed else "fptoui", x, type_)  # poison where it does not fit
+        pattern = self._uint(self.fabs(x) if signed else x)
+        inside = pattern < float_bits(2.0 ** (type_.bits - signed), x.type.bits)
+        lowest, highest = (1 << (type_.bits - 1), (1 << (type_.bits - 1)) - 1) if signed else (0, (1 << type_.bits) - 1)
+
+        def saturated() -> Value:
+            limit = self.select(self.sign_bit(x), self._const(type_, lowest), self._const(type_, highest))
+            return self.select(inside, whole, self.select(self.isnan(x), self._const(type_, 0), limit))
+
+        return self.unlikely(~inside, whole, saturated)
 
     def _bitcast(self, x: Value, type_: Type) -> Value:
         if isinstance(x.data, Const):
