@@ -24,6 +24,7 @@ from rjemu.isa.smallfloat import (
     Stochastic,
     bf16_to_f32,
     e8m0_scale,
+    f32_to_bf16,
     format_of,
     narrow,
     widen,
@@ -281,9 +282,14 @@ def _widened(b: Context, code: Value, fmt: SmallFloat, scale: Scale, kind: str) 
     value = widen(b, code, fmt, scale=scale)
     if kind == "f32":
         return value.bits("u32")
-    if kind == "f16":
-        return narrow(b, value, F16, saturate=b.fp.fp16_ovfl)
-    return narrow(b, value, BF16)
+    if kind == "bf16":
+        pattern = f32_to_bf16(b, value)
+    elif b.rounding:
+        pattern = narrow(b, value, F16, saturate=b.fp.fp16_ovfl)
+    else:
+        pattern = b.limit_f16(value.to("f16"), value).bits("u16").to("u32")
+    is_nan = b.isnan(value)
+    return b.unlikely(is_nan, pattern, lambda: b.select(is_nan, pattern | 0x7FFF, pattern))
 
 
 def _define_unscaling(fmt: str, kind: str) -> None:
