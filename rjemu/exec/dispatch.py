@@ -23,7 +23,8 @@ class DispatchSpec:
     vgpr_workitem_ids: 1 to 3 dimensions, packed into v0 (10 bits each) where packed_workitem_ids.
     mode: initial MODE register (FP_ROUND bits 3:0, FP_DENORM 7:4, DX10_CLAMP 8, IEEE 9, ... as CDNA3 ISA "MODE register").
     vgprs: vector registers the kernel may use; agprs likewise; sgprs.
-    max_resident: workgroups that the hardware's occupancy lets the device hold at once. wave_quantum: instructions of a
+    max_resident: workgroups that the hardware's occupancy lets the device hold at once. xcds: dies that the workgroups are dealt
+    out to, one after another. wave_quantum: instructions of a
     wave's turn. time_slice: wave instructions after which a workgroup makes way for other resident ones.
     """
 
@@ -52,7 +53,7 @@ class DispatchSpec:
     max_resident: int = 8
     wave_quantum: int = 16
     time_slice: int = 65536
-    extra: dict[str, int] = field(default_factory=dict)
+    xcds: int = 1
 
     @property
     def workgroups(self) -> int:

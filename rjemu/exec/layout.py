@@ -120,7 +120,9 @@ CTX: Final = fields(
     ("fault_bytes", 4),
     ("fault_space", 4),  # index in FAULT_SPACES
     ("fault_access", 4),  # index in FAULT_ACCESSES
-    ("stop", 4),  # not 0: leave at the next turn
+    ("own_xcds", 4),  # this process takes workgroups of XCD x first where x mod own_xcds == own_xcd
+    ("own_xcd", 4),
+    ("xcd_turn", 4),  # where it looks first
     ("event_record", 8),  # host address of the record that left the loop
     ("event_wave", 8),  # host address of the wave that left the loop
     ("check_lanes", 8),  # address of allocation_check's function
@@ -175,16 +177,19 @@ SLOT_HEADER_BYTES: Final = 4096
 SLOT_FREE, SLOT_RUNNING = 0, 1
 
 # --- dispatch -----------------------------------------------------------------------------------------------------------
-# What native code needs of a DispatchSpec. `next` and `completed` are atomic counters that all processes share.
+# What native code needs of a DispatchSpec. `xcd_next`, `completed` and `instructions` are atomic counters that all
+# processes share. Workgroup n belongs to XCD n mod xcds, as hardware deals them out.
 
 MAX_SYSTEM_SGPRS: Final = 5
 MAX_USER_SGPRS: Final = 32
+MAX_XCDS: Final = 16
 WORKGROUP_SHAPES: Final = 8
 """A workgroup is full or partial in each of three dimensions: bit 0 x, 1 y, 2 z."""
 
 DISPATCH: Final = fields(
     0,
-    ("next", 8),
+    ("xcd_next", 8),  # workgroups begun, by XCD
+    ("_xcd_next", 8 * MAX_XCDS - 8),
     ("total", 8),
     ("completed", 8),
     ("instructions", 8),  # executed by the waves that have ended
@@ -195,6 +200,8 @@ DISPATCH: Final = fields(
     ("waves_offset", 8),  # of the first wave in a slot
     ("time_slice", 8),
     ("templates", 8),  # host address of the wave templates
+    ("stop", 4),  # not 0: no wave goes on (a fault, a timeout, Ctrl-C)
+    ("xcds", 4),
     ("grid_x", 4),
     ("grid_y", 4),
     ("grid_z", 4),

@@ -199,7 +199,7 @@ class _Run:
         mode_class = executor._library.mode_class(class_key(spec.mode))
         executor._block.fill(spec, self._templates, counts, mode_class, program)
         executor._context[CTX["access_cache"] : CTX["end"]] = 0
-        executor._context[CTX["stop"] : CTX["stop"] + 4] = 0
+        executor._context[CTX["own_xcds"] : CTX["own_xcds"] + 4].view(np.uint32)[0] = 1
         executor._state[:] = 1, 0, 0
 
     def to_end(self, deadline: float | None, progress: Progress | None) -> None:

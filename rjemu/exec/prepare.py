@@ -114,6 +114,7 @@ class DispatchBlock:
             "templates": templates.ctypes.data,
         }
         words = {
+            "xcds": spec.xcds,
             "grid_x": spec.grid[0],
             "grid_y": spec.grid[1],
             "grid_z": spec.grid[2],

@@ -86,6 +86,7 @@ def scheduler_text(module: Module, wave: int) -> str:
     _write_release(module, wave)
     _write_workgroup(module, wave)
     _write_start_wave(module, wave)
+    _write_take(module, wave)
     _write_admit(module, wave)
     _write_run(module, wave)
     return module.text()
@@ -292,17 +293,43 @@ def _write_start_wave(module: Module, wave: int) -> None:
     b.finish("start_wave", "void", "ptr %dispatch, ptr %slot, ptr %w, i32 %number, i32 %shape, i32 %scratch")
 
 
-def _write_admit(module: Module, wave: int) -> None:
-    """i32 admit(dispatch, slot, slot number): take the next workgroup of the grid into a free slot; 0 if none is left."""
+def _write_take(module: Module, wave: int) -> None:
+    """i64 take(ctx, dispatch): the number of a workgroup that nobody has begun, or -1: first from the process's own XCDs,
+    then from any."""
     b = Native(module, wave)
-    dispatch, slot = Ptr("%dispatch"), Ptr("%slot")
+    ctx, dispatch = Ptr("%ctx"), Ptr("%dispatch")
+    xcds, total = b.get(dispatch, DISPATCH, "xcds"), b.get(dispatch, DISPATCH, "total", "u64")
+    own, mine = b.get(ctx, CTX, "own_xcds"), b.get(ctx, CTX, "own_xcd")
+    counters = b.field(dispatch, DISPATCH, "xcd_next")
+    xcd = b.variable("u32", b.get(ctx, CTX, "xcd_turn"))
+    tries = b.variable("u32", 0)
+    with b.loop():
+        b.break_if(tries.get() >= xcds * 2)
+        with b.if_(xcd.get() >= xcds):
+            xcd.set(0)
+        index = xcd.get().to("u64")
+        counter = b.offset(counters, index << 3)
+        _, rest = b.divide(xcd.get(), own)
+        wanted = (tries.get() >= xcds) | (rest == mine)
+        left = b.load_atomic(counter, "u64") * xcds.to("u64") + index < total
+        with b.if_(wanted & left):
+            number = b.atomic_rmw("add", counter, b.const("u64", 1)) * xcds.to("u64") + index
+            with b.if_(number < total):
+                b.put(ctx, CTX, "xcd_turn", xcd.get() + 1)
+                b.ret(number)
+        xcd.set(xcd.get() + 1)
+        tries.set(tries.get() + 1)
+    b.ret(b.const("u64", (1 << 64) - 1))
+    b.finish("take", "i64", "ptr %ctx, ptr %dispatch")
+
+
+def _write_admit(module: Module, wave: int) -> None:
+    """i32 admit(ctx, dispatch, slot, slot number): take a workgroup into a free slot; 0 if none is left."""
+    b = Native(module, wave)
+    ctx, dispatch, slot = Ptr("%ctx"), Ptr("%dispatch"), Ptr("%slot")
     number = b.make(b.const("u32", 0).type, 1, "%number")
-    total = b.get(dispatch, DISPATCH, "total", "u64")
-    counter = b.field(dispatch, DISPATCH, "next")
-    with b.if_(b.load_atomic(counter, "u64") >= total):
-        b.ret(b.const("u32", 0))
-    workgroup = b.atomic_rmw("add", counter, b.const("u64", 1))
-    with b.if_(workgroup >= total):
+    workgroup = b.make(b.const("u64", 0).type, 1, b.call("@take", "i64", [ctx, dispatch]))
+    with b.if_(workgroup == (1 << 64) - 1):
         b.ret(b.const("u32", 0))
     grid = [b.get(dispatch, DISPATCH, f"grid_{axis}") for axis in "xyz"]
     rest, x = b.divide(workgroup, grid[0].to("u64"))
@@ -328,7 +355,7 @@ def _write_admit(module: Module, wave: int) -> None:
         w = b.offset(states, k.to("u64") * WAVE_BYTES)
         b.call("@start_wave", "void", [dispatch, slot, w, k, shape, number * most + k])
     b.ret(b.const("u32", 1))
-    b.finish("admit", "i32", "ptr %dispatch, ptr %slot, i32 %number")
+    b.finish("admit", "i32", "ptr %ctx, ptr %dispatch, ptr %slot, i32 %number")
 
 
 def _write_run(module: Module, wave: int) -> None:
@@ -347,11 +374,11 @@ def _write_run(module: Module, wave: int) -> None:
     with b.loop():
         index = b.load_value(turn_slot, "u64")
         slot = b.offset(slots, index * stride)
-        with b.if_((b.load_value(budget_slot, "u64").bits("i64") < 0) | (b.get(ctx, CTX, "stop") != 0)):
+        with b.if_((b.load_value(budget_slot, "u64").bits("i64") < 0) | (b.get(dispatch, DISPATCH, "stop") != 0)):
             b.ret(b.const("u32", RUN_PAUSED))
         with b.if_(b.get(slot, SLOT, "state") == SLOT_FREE):
             _spend(b, budget_slot, b.const("u64", ADMISSION_COST))
-            b.call("@admit", "i32", [dispatch, slot, index.to("u32")])
+            b.call("@admit", "i32", [ctx, dispatch, slot, index.to("u32")])
         running = b.variable("u32", b.get(slot, SLOT, "state"))
         status = b.variable("u32", WORKGROUP_DONE)
         with b.if_(running.get() == SLOT_RUNNING):

@@ -130,6 +130,7 @@ def dispatch_spec(
         agprs=descriptor.agpr_count,
         sgprs=descriptor.sgpr_count,
         max_resident=resources.max_resident,
+        xcds=config.xcds,
         wave_quantum=config.wave_quantum,
         time_slice=config.time_slice,
     )
