@@ -29,8 +29,6 @@ def index_bit(instr: Instruction, op: Operand) -> int | None:
     """
     if op.kind != "v" or not instr.encoding.startswith("VOP"):
         return None
-    if op.is_dst:
-        return _DESTINATION_BIT
     if op.name == "src1" and instr.name in _THIRD_SOURCE_LAST:
         return _SOURCE_BITS["src2"]
-    return _SOURCE_BITS.get(op.name)
+    return _SOURCE_BITS.get(op.name, _DESTINATION_BIT if op.is_dst else None)
