@@ -125,7 +125,8 @@ TIED = {
 """Instructions whose result depends on the destination's old value, beyond those that the names below give away."""
 
 TIED_PATTERN = (
-    r"_(d16|d16_hi|d16_hi_x)$|^v_(pk_)?(fmac|mac)_|^v_dot\d+c_|^v_smfmac_|^v_cvt_scalef32_(sr_)?(pk_)?(fp8|bf8|fp4)_"
+    r"_(d16|d16_hi|d16_hi_x)$|_load_format_d16_(x|xyz)$"
+    r"|^v_(pk_)?(fmac|mac)_|^v_dot\d+c_|^v_smfmac_|^v_cvt_scalef32_(sr_)?(pk_)?(fp8|bf8|fp4)_"
 )
 
 SWAPS = {"v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32"}
