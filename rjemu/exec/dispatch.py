@@ -23,9 +23,9 @@ class DispatchSpec:
     vgpr_workitem_ids: 1 to 3 dimensions, packed into v0 (10 bits each) where packed_workitem_ids.
     mode: initial MODE register (FP_ROUND bits 3:0, FP_DENORM 7:4, DX10_CLAMP 8, IEEE 9, ... as CDNA3 ISA "MODE register").
     vgprs: vector registers the kernel may use; agprs likewise; sgprs.
-    max_resident: workgroups that the hardware's occupancy lets the device hold at once. xcds: dies that the workgroups are dealt
-    out to, one after another. wave_quantum: instructions of a
-    wave's turn. time_slice: wave instructions after which a workgroup makes way for other resident ones.
+    max_resident: workgroups that the hardware's occupancy lets the device hold at once. xcds: dies that the
+    workgroups are dealt out to, one after another. wave_quantum: instructions of a wave's turn. time_slice: wave
+    instructions after which a workgroup makes way for other resident ones.
     """
 
     kernel: str

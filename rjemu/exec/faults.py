@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rjemu.errors import (
     DecodeError,
     FaultPlace,
@@ -19,14 +17,10 @@ from rjemu.exec.memory import AccessError
 from rjemu.isa.apertures import APERTURE_BYTES, SCRATCH_APERTURE
 from rjemu.isa.disasm import format_instruction
 from rjemu.isa.instruction import Instruction
-from rjemu.shm.vram import Vram
-
-Place = Callable[[int | None, int, str], FaultPlace]
-"""(lane, pc, instruction text) -> the place; the wave is bound."""
 
 
-def memory_fault(error: AccessError, place: FaultPlace, vram: Vram, lds_bytes: int) -> MemoryFault:
-    """The exception for a stray or misaligned access."""
+def memory_fault(error: AccessError, place: FaultPlace, nearest: str, lds_bytes: int) -> MemoryFault:
+    """The exception for a stray or misaligned access. nearest: where the address lies among the allocations."""
     space, address = _space(error, place), error.address
     size = f"{error.nbytes} byte{'s' if error.nbytes != 1 else ''}"
     where = f"{space} address {address:#x}"
@@ -38,7 +32,7 @@ def memory_fault(error: AccessError, place: FaultPlace, vram: Vram, lds_bytes: i
     elif space == "scratch":
         near = f"offset {address - SCRATCH_APERTURE:#x} is outside the lane's private segment"
     else:
-        near = f"nearest: {vram.nearest(address)}"
+        near = f"nearest: {nearest}"
     message = f"{error.access} of {size} at {where}, which is not allocated; {near}"
     return MemoryFault(message, place, address=address, space=space, access=error.access)
 

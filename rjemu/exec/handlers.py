@@ -9,6 +9,7 @@ import numpy as np
 from rjemu.exec.cache import HandlerCache
 from rjemu.exec.compiler import CompileError, Loader, compile_object
 from rjemu.exec.ir import Module
+from rjemu.exec.journal import Entry, NewBindings, NewClass, NewObject
 from rjemu.exec.layout import CLASS_MAP_BYTES, FP_CLASSES, HANDLER_UNDECODED
 from rjemu.exec.native_context import NativeContext
 from rjemu.exec.records import DEFAULT_MODE_KEY, HandlerKey, handler_key
@@ -22,42 +23,62 @@ MODULE_HANDLERS = 48
 UNKNOWN_CLASS = 255
 
 
-class HandlerLibrary:
-    """Handler numbers and addresses.
+class HandlerTable:
+    """The handlers that one process has loaded. Processes that apply the same journal have the same numbers.
 
     tables: uint64 [FP_CLASSES, MAX_HANDLERS], address of handler n for a class of MODE settings. class_map: uint8
     [CLASS_MAP_BYTES], class of each `layout.class_key`, UNKNOWN_CLASS where none has been made yet.
     """
 
-    def __init__(self, target: str, wave: int, cache: HandlerCache, undecoded: int) -> None:
+    def __init__(self, undecoded: int) -> None:
         """undecoded: address of the handler that leaves the loop with event "undecoded"."""
-        self.target = target
-        self.wave = wave
-        self.compiled = 0
-        self._cache = cache
-        self._undecoded = undecoded
-        self._loader = Loader()
-        self._numbers: dict[HandlerKey, int] = {}
-        self._addresses: dict[str, int] = {}
-        self._examples: dict[int, Instruction] = {}
-        self._mode_keys: list[int] = []
+        self.undecoded = undecoded
+        self.addresses: dict[str, int] = {}
+        self.mode_keys: list[int] = []
         self.tables = np.zeros((FP_CLASSES, MAX_HANDLERS), np.uint64)
         self.table_addresses = self.tables.ctypes.data + np.arange(FP_CLASSES, dtype=np.uint64) * np.uint64(MAX_HANDLERS * 8)
         self.class_map = np.full(CLASS_MAP_BYTES, UNKNOWN_CLASS, np.uint8)
+        self._loader = Loader()
+
+    def apply(self, entry: Entry) -> None:
+        """Carry out a journal entry. CompileError if an object cannot be loaded."""
+        if isinstance(entry, NewObject):
+            self.addresses.update(self._loader.load(entry.code, list(entry.names)))
+        elif isinstance(entry, NewBindings):
+            for number, symbol in entry.symbols.items():
+                self.tables[entry.mode_class, number] = self.addresses[symbol]
+        elif isinstance(entry, NewClass):
+            self.tables[len(self.mode_keys), :] = self.undecoded
+            self.class_map[entry.mode_key] = len(self.mode_keys)
+            self.mode_keys.append(entry.mode_key)
+
+
+class HandlerLibrary:
+    """Numbers for kinds of instruction, and their native code, made on demand. `journal` holds every change to `table`
+    since the beginning, for other processes to apply."""
+
+    def __init__(self, target: str, wave: int, cache: HandlerCache, undecoded: int) -> None:
+        self.target = target
+        self.wave = wave
+        self.compiled = 0
+        self.table = HandlerTable(undecoded)
+        self.journal: list[Entry] = []
+        self._cache = cache
+        self._numbers: dict[HandlerKey, int] = {}
+        self._examples: dict[int, Instruction] = {}
         self.mode_class(DEFAULT_MODE_KEY)
+
+    def _enter(self, entry: Entry) -> None:
+        self.table.apply(entry)
+        self.journal.append(entry)
 
     def mode_class(self, mode_key: int) -> int:
         """The class of a MODE setting, made if it is new. CompileError if a kernel uses more than FP_CLASSES of them."""
-        known = int(self.class_map[mode_key])
-        if known != UNKNOWN_CLASS:
-            return known
-        if len(self._mode_keys) == FP_CLASSES:
-            raise CompileError(f"more than {FP_CLASSES} different MODE settings")
-        new = len(self._mode_keys)
-        self._mode_keys.append(mode_key)
-        self.tables[new, :] = self._undecoded
-        self.class_map[mode_key] = new
-        return new
+        if self.table.class_map[mode_key] == UNKNOWN_CLASS:
+            if len(self.table.mode_keys) == FP_CLASSES:
+                raise CompileError(f"more than {FP_CLASSES} different MODE settings")
+            self._enter(NewClass(mode_key))
+        return int(self.table.class_map[mode_key])
 
     def number(self, instr: Instruction) -> int:
         """The number of the instruction's handler, the same for every MODE."""
@@ -71,40 +92,46 @@ class HandlerLibrary:
             self._examples[number] = instr
         return number
 
+    def address(self, number: int, mode_class: int) -> int:
+        """The address of a handler that `provide` has made."""
+        return int(self.table.tables[mode_class, number])
+
     def provide(self, numbers: Iterable[int], mode_class: int) -> None:
         """Make native code for handlers in a class of MODE settings, from the cache or by compiling."""
-        mode_key = self._mode_keys[mode_class]
-        wanted: dict[str, tuple[int, HandlerKey]] = {}
-        for number in numbers:
-            if self.tables[mode_class, number] == self._undecoded:
-                key = handler_key(self._examples[number], self.target, self.wave, mode_key)
-                wanted[key.symbol] = (number, key)
-        self._load_cached([symbol for symbol in wanted if symbol not in self._addresses])
-        missing = [(symbol, *wanted[symbol]) for symbol in wanted if symbol not in self._addresses]
-        for start in range(0, len(missing), MODULE_HANDLERS):
-            self._compile(missing[start : start + MODULE_HANDLERS])
-        for symbol, (number, _) in wanted.items():
-            self.tables[mode_class, number] = self._addresses[symbol]
+        mode_key = self.table.mode_keys[mode_class]
+        wanted: dict[int, HandlerKey] = {
+            number: handler_key(self._examples[number], self.target, self.wave, mode_key)
+            for number in numbers
+            if self.table.tables[mode_class, number] == self.table.undecoded
+        }
+        if not wanted:
+            return
+        self._load_cached(key.symbol for key in wanted.values())
+        missing = {key.symbol: (number, key) for number, key in wanted.items() if key.symbol not in self.table.addresses}
+        batch = list(missing.items())
+        for start in range(0, len(batch), MODULE_HANDLERS):
+            self._compile(dict(batch[start : start + MODULE_HANDLERS]))
+        self._enter(NewBindings(mode_class, {number: key.symbol for number, key in wanted.items()}))
 
-    def _load_cached(self, symbols: list[str]) -> None:
+    def _load_cached(self, symbols: Iterable[str]) -> None:
         for symbol in symbols:
             pack = self._cache.find(symbol)
-            if symbol in self._addresses or pack is None:
+            if symbol in self.table.addresses or pack is None:
                 continue
             try:
-                self._addresses.update(self._loader.load(*self._cache.read(pack)))
-            except (OSError, CompileError, RuntimeError):
+                code, names = self._cache.read(pack)
+                self._enter(NewObject(code, tuple(names)))
+            except (OSError, CompileError):
                 self._cache.forget(pack)
 
-    def _compile(self, batch: list[tuple[str, int, HandlerKey]]) -> None:
+    def _compile(self, batch: dict[str, tuple[int, HandlerKey]]) -> None:
         module = Module(self._cache.host.features)
-        for symbol, number, key in batch:
+        for symbol, (number, key) in batch.items():
             write_handler(module, self._examples[number], key, symbol)
         code = compile_object(module.text(), host=self._cache.host)
-        names = [symbol for symbol, _, _ in batch]
-        self.compiled += len(names)
-        self._addresses.update(self._loader.load(code, names))
-        self._cache.write(code, names)
+        self.compiled += len(batch)
+        self._enter(NewObject(code, tuple(batch)))
+        self._cache.write(code, list(batch))
 
 
 def write_handler(module: Module, instr: Instruction, key: HandlerKey, symbol: str) -> None:

@@ -364,7 +364,8 @@ class IrLanes(Lanes):
         name = f"llvm.masked.gather.{_suffix(type_, lanes)}.v{lanes}p0"
         callee = self.module.declare(name, result, f"<{lanes} x ptr>, i32, <{lanes} x i1>, {result}")
         align = type_.bits // 8
-        text = f"call {result} {callee}(<{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> splat (i1 true), {result} poison)"
+        every = f"<{lanes} x i1> splat (i1 true)"
+        text = f"call {result} {callee}(<{lanes} x ptr> {pointers}, i32 {align}, {every}, {result} poison)"
         return self.make(type_, lanes, self.define(text))
 
     def scatter(self, x: Value, index: Value, mask: Value) -> Value:

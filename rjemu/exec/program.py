@@ -37,6 +37,7 @@ class Program:
         self._segment = Segment.create("program", (self._dwords + _SENTINELS) * RECORD_BYTES)
         self.records = self._segment.array(np.uint8, (self._dwords + _SENTINELS, RECORD_BYTES))
         self.address = self._segment.address
+        self.segment_name = self._segment.name
         self._snapshot = b""
         self.instructions: dict[int, Instruction] = {}
 

@@ -201,7 +201,8 @@ class _Run:
             wave.execute(instr, semantic)
         except AccessError as error:
             place = self._place(workgroup, wave, error.lane, pc, instr)
-            raise faults.memory_fault(error, place, self.executor.vram, self.spec.lds_bytes) from None
+            nearest = self.executor.vram.nearest(error.address)
+            raise faults.memory_fault(error, place, nearest, self.spec.lds_bytes) from None
         if wave.left in ("illegal", "unsupported"):
             raise faults.event_fault(wave.left, self._place(workgroup, wave, None, pc, instr))
         if wave.left == "trap":

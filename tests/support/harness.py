@@ -200,7 +200,7 @@ class Lab:
         self._put("lds", state.lds.ctypes.data)
         self._context[CTX["lds_size"] : CTX["lds_size"] + 4].view(np.uint32)[0] = LDS_BYTES
         self._context[CTX["access_cache"] : CTX["end"]] = 0
-        handler = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 3)(int(self._library.tables[mode_class, number]))
+        handler = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 3)(self._library.address(number, mode_class))
         start = self._records.ctypes.data
         following = handler(self._context.ctypes.data, state.wave.memory.ctypes.data, start + position)
         if following:

@@ -1,0 +1,100 @@
+"""The code that waves may execute: loaded ranges, their decoded programs, and the handlers these need."""
+
+from __future__ import annotations
+
+from rjemu.errors import DecodeError, UsageError
+from rjemu.exec.handlers import HandlerLibrary
+from rjemu.exec.journal import DropProgram, NewProgram
+from rjemu.exec.layout import MAX_PROGRAMS
+from rjemu.exec.program import Program
+from rjemu.isa.disasm import format_instruction
+from rjemu.isa.instruction import Instruction
+from rjemu.shm.vram import Vram
+
+
+class Codebook:
+    """Decodes on demand. The library's journal also gets the coming and going of programs."""
+
+    def __init__(self, vram: Vram, target: str, library: HandlerLibrary) -> None:
+        self.library = library
+        self._vram = vram
+        self._target = target
+        self.programs: list[Program | None] = []
+
+    def add(self, address: int, nbytes: int) -> int:
+        """Register an executable range of device memory; gives its index. UsageError if there are too many."""
+        index = self.programs.index(None) if None in self.programs else len(self.programs)
+        if index == MAX_PROGRAMS:
+            raise UsageError(f"more than {MAX_PROGRAMS} code ranges are loaded")
+        program = Program(self._target, address, self._vram.view(address, nbytes), self.library.wave)
+        self.programs[index : index + 1] = [program]
+        self.library.journal.append(NewProgram(index, program.segment_name, address, nbytes))
+        return index
+
+    def remove(self, address: int) -> list[int]:
+        """Forget the range that starts at an address; gives the indices that became free."""
+        removed = [k for k, program in enumerate(self.programs) if program is not None and program.base == address]
+        for index in removed:
+            self._program(index).close()
+            self.programs[index] = None
+            self.library.journal.append(DropProgram(index))
+        return removed
+
+    def _program(self, index: int) -> Program:
+        program = self.programs[index]
+        assert program is not None, f"program {index} has been removed"
+        return program
+
+    def program_of(self, pc: int) -> int | None:
+        """The index of the range that holds an address."""
+        for index, program in enumerate(self.programs):
+            if program is not None and program.contains(pc):
+                return index
+        return None
+
+    def mode_class(self, mode_key: int) -> int:
+        """The class of handlers for a MODE setting (`layout.class_key`)."""
+        return self.library.mode_class(mode_key)
+
+    def decode(self, pc: int, mode_class: int) -> bool:
+        """Make what is at pc executable in a class of MODE settings.
+
+        False if the instruction there has no semantics; DecodeError if there is none.
+        """
+        index = self.program_of(pc)
+        if index is None:
+            raise DecodeError(f"{pc:#x} is in no loaded code")
+        program = self._program(index)
+        numbers = program.handlers() if program.handler_at(pc) else program.decode(pc, self.library.number)
+        self.library.provide(numbers, mode_class)
+        return bool(numbers)
+
+    def instruction(self, pc: int) -> Instruction:
+        """The instruction at an address. DecodeError if there is none."""
+        index = self.program_of(pc)
+        if index is None:
+            raise DecodeError(f"{pc:#x} is in no loaded code")
+        return self._program(index).instruction(pc)
+
+    def text(self, pc: int) -> str:
+        """The instruction at an address in assembly, or what is wrong with it."""
+        try:
+            return format_instruction(self.instruction(pc), pc)
+        except DecodeError as error:
+            return str(error)
+
+    def nearest(self, address: int) -> str:
+        """Where an address lies among the live allocations, in words."""
+        return self._vram.nearest(address)
+
+    def refresh(self) -> None:
+        """Decode anew what has changed since: code is data, and may be written."""
+        for program in self.programs:
+            if program is not None:
+                program.refresh()
+
+    def close(self) -> None:
+        for program in self.programs:
+            if program is not None:
+                program.close()
+        self.programs.clear()

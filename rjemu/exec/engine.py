@@ -1,0 +1,108 @@
+"""The native run time of one process: its context structure, its handler table and the compiled scheduler."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from rjemu.exec.allocation_check import CHECK_FUNCTION, write_check_function
+from rjemu.exec.cache import HandlerCache
+from rjemu.exec.compiler import Loader, compile_object
+from rjemu.exec.handlers import HandlerTable
+from rjemu.exec.ir import Module
+from rjemu.exec.layout import CTX, FAULT_ACCESSES, FAULT_SPACES, MAX_PROGRAMS, PROGRAM, WHOLE_WAVE
+from rjemu.exec.memory import AccessError
+from rjemu.exec.scheduler import scheduler_text
+from rjemu.shm.vram import GPU_BASE
+
+
+class Runtime:
+    """The compiled scheduler, loaded into this process. undecoded: address of the handler for what has no code yet."""
+
+    def __init__(self, cache: HandlerCache, wave: int) -> None:
+        """Loads it from the cache, or compiles it."""
+        symbol = f"runtime{wave}"
+        pack = cache.find(symbol)
+        if pack is not None:
+            code = cache.read(pack)[0]
+        else:
+            module = Module(cache.host.features)
+            write_check_function(module)
+            code = compile_object(scheduler_text(module, wave), opt=2, optimise=True, host=cache.host)
+            cache.write(code, [symbol])
+        # The loader owns the code: it lives as long as this object.
+        self._loader = Loader()
+        addresses = self._loader.load(code, ["run", "undecoded", CHECK_FUNCTION])
+        self.run, self.undecoded, self.check_lanes = addresses["run"], addresses["undecoded"], addresses[CHECK_FUNCTION]
+
+
+class Engine:
+    """Runs dispatches in this process. vram_host: host address of GPU_BASE here; allocations: that of the table."""
+
+    def __init__(self, runtime: Runtime, table: HandlerTable, vram_host: int, allocations: int) -> None:
+        self._runtime = runtime
+        self.table = table
+        self.context = aligned_bytes(CTX["end"])
+        self.state = np.zeros(3, np.uint64)
+        self._programs = np.zeros((MAX_PROGRAMS, PROGRAM["end"] // 8), np.uint64)
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_uint64, ctypes.c_void_p)(runtime.run)
+        longs = {
+            "tables": table.table_addresses.ctypes.data,
+            "class_map": table.class_map.ctypes.data,
+            "programs": self._programs.ctypes.data,
+            "vram_delta": (vram_host - GPU_BASE) & 0xFFFFFFFFFFFFFFFF,
+            "allocations": allocations,
+            "check_lanes": runtime.check_lanes,
+        }
+        for name, value in longs.items():
+            self.context[CTX[name] : CTX[name] + 8].view(np.uint64)[0] = value
+
+    def set_program(self, index: int, records: int, base: int, nbytes: int) -> None:
+        """Program `index`: host address of its records, GPU address and bytes of its code; all 0 for none."""
+        self._programs[index, :3] = records, base, nbytes
+
+    def begin(self, own_xcds: int, own_xcd: int) -> None:
+        """Before a dispatch: forget allocations seen, and say whose XCDs' workgroups to take first."""
+        self.context[CTX["access_cache"] : CTX["end"]] = 0
+        for name, value in (("own_xcds", own_xcds), ("own_xcd", own_xcd), ("xcd_turn", own_xcd)):
+            self.context[CTX[name] : CTX[name] + 4].view(np.uint32)[0] = value
+        self.state[:] = 1, 0, 0
+
+    def run(self, dispatch: int, slots: int, count: int, budget: int) -> int:
+        """Run until the grid is exhausted, an event, or the budget (wave instructions) is used up: RUN_DONE, RUN_EVENT,
+        RUN_PAUSED or RUN_DEADLOCK. dispatch, slots: host addresses; count: slots there are."""
+        self.state[2] = budget
+        return int(self._run(self.context.ctypes.data, dispatch, slots, count, self.state.ctypes.data))
+
+    @property
+    def turn_slot(self) -> int:
+        """The slot whose workgroup ran last."""
+        return int(self.state[1])
+
+    def word(self, name: str) -> int:
+        """A u32 field of the context."""
+        return int(self.context[CTX[name] : CTX[name] + 4].view(np.uint32)[0])
+
+    def long(self, name: str) -> int:
+        """A u64 field of the context."""
+        return int(self.context[CTX[name] : CTX[name] + 8].view(np.uint64)[0])
+
+    def access_error(self, *, misaligned: bool) -> AccessError:
+        """The stray or misaligned access that the context describes."""
+        lane = self.word("fault_lane")
+        return AccessError(
+            FAULT_SPACES[self.word("fault_space")],
+            FAULT_ACCESSES[self.word("fault_access")],
+            self.long("fault_address"),
+            None if lane == WHOLE_WAVE else lane,
+            self.word("fault_bytes"),
+            misaligned=misaligned,
+        )
+
+
+def aligned_bytes(nbytes: int) -> np.ndarray:
+    """uint8 zeros at a cache line's start."""
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]

@@ -1,0 +1,113 @@
+"""Carrying out a dispatch on one engine: runs natively, cures what native code cannot, raises what the kernel did wrong."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from rjemu.errors import BarrierDeadlock, DecodeError, FaultPlace, KernelFault
+from rjemu.exec import faults
+from rjemu.exec.engine import Engine
+from rjemu.exec.layout import EVENTS, RUN_DEADLOCK, RUN_DONE, RUN_EVENT, class_key
+from rjemu.exec.slots import Slots
+from rjemu.exec.wave import WaveState
+from rjemu.isa.instruction import Instruction
+
+PAUSE_SECONDS = 0.05
+"""How long a native run should last at most: Ctrl-C, timeouts and progress are looked at in between."""
+
+_FIRST_BUDGET = 100_000
+_NAMES = {number: name for name, number in EVENTS.items()}
+
+
+class Code(Protocol):
+    """What a runner needs of the machine's code: `Codebook`, or its stand-in in a worker."""
+
+    def program_of(self, pc: int) -> int | None: ...
+    def mode_class(self, mode_key: int) -> int: ...
+    def decode(self, pc: int, mode_class: int) -> bool: ...
+    def instruction(self, pc: int) -> Instruction: ...
+    def text(self, pc: int) -> str: ...
+    def nearest(self, address: int) -> str: ...
+    def refresh(self) -> None: ...
+
+
+class Runner:
+    """One dispatch on one engine. kernel: its name, and lds_bytes a workgroup's LDS, for messages; dispatch: host address
+    of its DISPATCH block."""
+
+    def __init__(self, engine: Engine, code: Code, kernel: str, lds_bytes: int, dispatch: int, slots: Slots) -> None:
+        self._lds_bytes = lds_bytes
+        self._engine = engine
+        self._code = code
+        self._kernel = kernel
+        self._dispatch = dispatch
+        self._slots = slots
+        self._budget = _FIRST_BUDGET
+
+    def step(self) -> bool:
+        """Run for about PAUSE_SECONDS; whether no workgroup is left to run. Raises KernelFaults."""
+        started = time.perf_counter()
+        while True:
+            status = self._engine.run(self._dispatch, self._slots.address, self._slots.count, self._budget)
+            if status == RUN_DONE:
+                return True
+            if status == RUN_DEADLOCK:
+                waiting = ", ".join(self._slots.waiting()[:16])
+                raise BarrierDeadlock(f"kernel {self._kernel}: no wave can go on; waiting: {waiting}")
+            if status != RUN_EVENT:
+                self._budget = _next_budget(self._budget, time.perf_counter() - started)
+                return False
+            self._event()
+            if time.perf_counter() - started > PAUSE_SECONDS:
+                return False
+
+    def _event(self) -> None:
+        """Cure what took a wave out of the loop, or raise."""
+        slot = self._engine.turn_slot
+        number = self._slots.word(slot, "next_wave")
+        wave = self._slots.wave(slot, number)
+        pc = wave.long("pc")
+        name = _NAMES[self._engine.word("event")]
+        if name == "undecoded":
+            self._decode(slot, number, wave, pc)
+        elif name == "mode":
+            wave.set_word("fp_class", self._code.mode_class(class_key(wave.word("mode"))))
+        elif name == "icache":
+            self._code.refresh()
+        elif name == "outside":
+            target = self._engine.long("fault_address")
+            index = self._code.program_of(target)
+            if index is None or target % 4:
+                raise faults.jump_fault(target, self._place(slot, number, None, pc))
+            wave.set_word("program", index)
+            wave.set_long("pc", target)
+        else:
+            raise self._fault(name, slot, number, pc)
+
+    def _fault(self, name: str, slot: int, number: int, pc: int) -> KernelFault:
+        if name in ("memory", "misaligned"):
+            error = self._engine.access_error(misaligned=name == "misaligned")
+            place = self._place(slot, number, error.lane, pc)
+            return faults.memory_fault(error, place, self._code.nearest(error.address), self._lds_bytes)
+        place = self._place(slot, number, None, pc)
+        return faults.trap(self._engine.word("event_value"), place) if name == "trap" else faults.event_fault(name, place)
+
+    def _decode(self, slot: int, number: int, wave: WaveState, pc: int) -> None:
+        if self._code.program_of(pc) is None:
+            raise faults.jump_fault(pc, self._place(slot, number, None, pc))
+        try:
+            executable = self._code.decode(pc, wave.word("fp_class"))
+        except DecodeError as error:
+            raise faults.code_fault(error, self._place(slot, number, None, pc)) from None
+        if not executable:
+            raise faults.unsupported(self._code.instruction(pc), self._place(slot, number, None, pc))
+
+    def _place(self, slot: int, wave: int, lane: int | None, pc: int) -> FaultPlace:
+        return FaultPlace(self._kernel, self._slots.workgroup(slot), wave, lane, pc, self._code.text(pc))
+
+
+def _next_budget(budget: int, seconds: float) -> int:
+    """The budget that should last PAUSE_SECONDS, changed by at most a factor of 4 at once."""
+    scale = PAUSE_SECONDS / max(seconds, 1e-6)
+    return int(budget * min(max(scale, 0.25), 4.0)) + 1

@@ -1,0 +1,55 @@
+"""The resident workgroups of one process, in shared memory: what Python reads of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rjemu.exec.layout import SLOT, SLOT_FREE, SLOT_RUNNING, WAVE_BARRIER, WAVE_BYTES, WAVE_HALTED
+from rjemu.exec.wave import WaveState
+
+Size3 = tuple[int, int, int]
+
+
+class Slots:
+    """`count` workgroup slots of a dispatch. memory: uint8 [count * stride] of the layout in `exec.layout`."""
+
+    def __init__(self, memory: np.ndarray, layout: tuple[int, int], count: int, wave_size: int) -> None:
+        """layout: as `prepare.slot_layout`."""
+        self._waves_offset, self.stride = layout
+        self.memory = memory
+        self.address = memory.ctypes.data
+        self.count = count
+        self._wave_size = wave_size
+
+    def clear(self) -> None:
+        """Free every slot."""
+        for slot in range(self.count):
+            at = slot * self.stride + SLOT["state"]
+            self.memory[at : at + 4].view(np.uint32)[0] = SLOT_FREE
+
+    def word(self, slot: int, name: str) -> int:
+        """A u32 field of a slot's header."""
+        at = slot * self.stride + SLOT[name]
+        return int(self.memory[at : at + 4].view(np.uint32)[0])
+
+    def wave(self, slot: int, number: int) -> WaveState:
+        at = slot * self.stride + self._waves_offset + number * WAVE_BYTES
+        return WaveState(self.memory[at : at + WAVE_BYTES], self._wave_size)
+
+    def workgroup(self, slot: int) -> Size3:
+        """The workgroup's place in the grid."""
+        return self.word(slot, "id_x"), self.word(slot, "id_y"), self.word(slot, "id_z")
+
+    def waiting(self) -> list[str]:
+        """Every wave that waits at a barrier or is halted, in words."""
+        out = []
+        for slot in range(self.count):
+            if self.word(slot, "state") != SLOT_RUNNING:
+                continue
+            for number in range(self.word(slot, "waves")):
+                wave = self.wave(slot, number)
+                state = wave.word("state")
+                if state in (WAVE_BARRIER, WAVE_HALTED):
+                    what = "" if state == WAVE_BARRIER else " (halted)"
+                    out.append(f"workgroup {self.workgroup(slot)} wave {number} at pc {wave.long('pc'):#x}{what}")
+        return out
