@@ -10,7 +10,7 @@ from support.vector_runs import prepare
 
 from rjemu.isa.instruction import M0
 
-GPR_IDX_EN, VSKIP = 1 << 27, 1 << 28
+GPR_IDX_EN = 1 << 27
 FIELDS = [(0, 32), (0, 4), (4, 4), (31, 1), (28, 4), (3, 17)]
 
 
@@ -84,9 +84,10 @@ def test_register_indexing_mode() -> None:
     assert (out.state.scalars[M0], out.state.word("mode")) == (0xABCD_6F01, 0x3F0)
 
 
-def test_vector_skipping_mode() -> None:
-    assert run("s_setvskip s20, 3", {20: 0b1000}).state.word("mode") == 0x3F0 | VSKIP
-    assert run("s_setvskip s20, 3", {20: 0b0111}, mode=0x3F0 | VSKIP).state.word("mode") == 0x3F0
+def test_skipping_vector_instructions_is_refused() -> None:
+    assert run("s_setvskip s20, 3", {20: 0b1000}).event == "unsupported"
+    assert run("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 28, 1), 1").event == "unsupported"
+    assert run("s_setvskip s20, 3", {20: 0b0111}).event is None
 
 
 @settings(max_examples=40, deadline=None)

@@ -67,6 +67,7 @@ def _set(b: Context, source: Value) -> None:
             written = b.select(register == number, (mask << offset) & USER_WRITABLE[name], 0)
             old = b.hardware(name)
             b.set_hardware(name, (old & ~written) | ((source << offset) & written))
+    _refuse_skipping(b, b.hardware("mode") >> VSKIP)
 
 
 @custom("s_setreg_b32")
@@ -79,7 +80,7 @@ def _set_from_literal(b: Context) -> None:
     _set(b, raw_source(b, b.instr.operand("simm32"), "u32"))
 
 
-# --- vector register indexing and skipping: M0[7:0] is the index, M0[15:12] says which operands it moves --------------
+# --- vector register indexing: M0[7:0] is the index, M0[15:12] says which operands it moves --------------
 
 
 def _set_mode_bit(b: Context, bit: int, value: Value) -> None:
@@ -116,7 +117,12 @@ def _index_mode(b: Context) -> None:
 @custom("s_setvskip")
 def _set_skip(b: Context) -> None:
     bits = raw_source(b, b.instr.operand("src0"), "u32")
-    _set_mode_bit(b, VSKIP, bits >> raw_source(b, b.instr.operand("src1"), "u32") & 1)
+    _refuse_skipping(b, bits >> raw_source(b, b.instr.operand("src1"), "u32"))
+
+
+def _refuse_skipping(b: Context, enable: Value) -> None:
+    """Vector instructions are never skipped: turning that on (bit 0 of `enable`) is not supported."""
+    b.when((enable & 1) != 0, lambda: b.event("unsupported"))
 
 
 # --- relative moves ---------------------------------------------------------------------------------------------------

@@ -58,7 +58,15 @@ _multiply_add = {name: clamped(name, lambda x, y, z: x * y + z) for name in ("u1
 
 
 def _multiply_add_u64(b: Context, x: Value, y: Value, addend: Value) -> tuple[Value, Value]:
-    return add_carry(b, x.to("u64") * y.to("u64"), addend)
+    """In halves, as `_shift_add_u64`. A product's upper half is never all ones, so that adding a carry cannot overflow."""
+    product = x * y
+    low = product + b.low32(addend)
+    carry = (low < product).to("u32")
+    high = multiply_high(x, y) + carry
+    total = high + b.high32(addend)
+    out = total < high
+    result = b.join64(low, total)
+    return (b.select(out, -1, result) if b.instr.mod("clamp") else result), out
 
 
 def _multiply_add_i64(b: Context, x: Value, y: Value, addend: Value) -> tuple[Value, Value]:
@@ -137,9 +145,17 @@ define("v_add_lshl_u32", "u32 = u32 u32 u32", lambda b, x, y, n: (x + y) << n)
 
 
 def _shift_add_u64(b: Context, x: Value, n: Value, z: Value) -> Value:
-    """A shift count is 0 to 4; the three bits' other values shift by 0 (CDNA4 ISA, V_LSHL_ADD_U64)."""
+    """A shift count is 0 to 4; the three bits' other values shift by 0 (CDNA4 ISA, V_LSHL_ADD_U64).
+
+    Done in halves, because 64-bit lanes would have to be put together and taken apart again.
+    """
     count = n & 7
-    return (x << b.select(count > 4, 0, count).to("u64")) + z
+    count = b.select(count > 4, 0, count)
+    low, carried = b.low32(x) << count, (b.low32(x) >> 1) >> (31 - count)
+    high = (b.high32(x) << count) | carried
+    total = low + b.low32(z)
+    carry = (total < low).to("u32")
+    return b.join64(total, high + b.high32(z) + carry)
 
 
 define("v_lshl_add_u64", "u64 = u64 u32 u64", _shift_add_u64)
