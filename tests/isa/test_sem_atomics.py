@@ -227,6 +227,7 @@ def _run_vector(
     text: str,
     shared: _Shared,
     data: list[np.ndarray],
+    mode: int = DEFAULT_MODE,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(vgprs, cells) after an atomic on device memory."""
     bits, before = shared.bits, 64
@@ -238,7 +239,7 @@ def _run_vector(
     for k, values in enumerate(data):
         vgprs |= _registers(20 + k * bits // 32, values, bits)
     resource = {4: address & 0xFFFFFFFF, 5: address >> 32, 6: 4096, 7: 0x00027000}
-    run = rig.run(executor, text, vgprs, sgprs=resource, exec_mask=shared.mask)
+    run = rig.run(executor, text, vgprs, sgprs=resource, exec_mask=shared.mask, mode=mode)
     cells = rig.bytes_at(address + before + 16, shared.memory.nbytes).copy().view(shared.dtype)
     rig.vram.free(address)
     return run.vgpr, cells
@@ -380,6 +381,28 @@ def test_device_memory_floats(rig: MemoryRig, executor: str, family: str, name: 
     old, expected = shared.expect(FLOAT[name[:3]], first, second)
     assert [hex(int(c)) for c in cells] == [hex(c) for c in expected]
     np.testing.assert_array_equal(_results(vgpr, 20 if family == "buffer" else 8, bits), old)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("family", ["global", "flat", "buffer"])
+def test_device_memory_floats_keep_denormals_in_every_mode(rig: MemoryRig, executor: str, family: str) -> None:
+    shared = _Shared(32, np.array([0x00400000], np.uint64), 1)
+    data = [np.full(LANES, 0x00000003, np.uint64)]
+    _, cells = _run_vector(rig, executor, family, _vector_text(family, "add_f32", True), shared, data, FLUSH_ALL)
+    assert int(cells[0]) == 0x00400003
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("rounding", [1, 2, 3])
+def test_sums_round_to_nearest_even_in_every_mode(rig: MemoryRig, executor: str, rounding: int) -> None:
+    """1 plus half of its last place is a tie, 1 plus three quarters of it is above one."""
+    mode = DEFAULT_MODE | rounding | rounding << 2
+    for data, total in ((0x33800000, 0x3F800000), (0x33C00000, 0x3F800001)):
+        shared = _Shared(32, np.array([0x3F800000], np.uint64), 1)
+        added = np.full(LANES, data, np.uint64)
+        _, lds = _run_ds(rig, executor, _float_ds_text("add{}_f32"), shared, added, added, mode)
+        _, cells = _run_vector(rig, executor, "global", _vector_text("global", "add_f32", True), shared, [added], mode)
+        assert [int(lds[0]), int(cells[0])] == [total, total]
 
 
 def _packed(name: str) -> Model:
