@@ -104,7 +104,7 @@ class NativeMemory(IrLanes, Context):
     def _check_global(self, address: Value, nbytes: int, mask: Value, bits: Value, access: str) -> Ptr:
         entry = self._cache_entry()
         first, size = self.load_value(entry, "u64"), self.load_value(self.offset(entry, 8), "u64")
-        missed = self.any(mask & ((address - first) > (size - nbytes))) | (size < nbytes)
+        missed = self.any(mask & ((address - first) > (size - nbytes))) | ((size < nbytes) & (bits != 0))
         with self.if_(missed, rarely=True):
             self._look_up(entry, self._on_stack(address), bits, self.const("u32", nbytes), "global", access)
         return self._on_stack(address + self.load_value(self._field("vram_delta"), "u64"))
@@ -148,7 +148,6 @@ class NativeMemory(IrLanes, Context):
 
     def _move(self, checked: _Checked, rows: Sequence[Ptr], *, to_memory: bool) -> None:
         """Whole dwords between the rows and memory: groups of lanes if all are active, else lane by lane."""
-
         if not self._rare:
             with self.if_(checked.full):
                 (store_groups if to_memory else load_groups)(self, rows, self._pointers(checked))
@@ -200,7 +199,6 @@ class NativeMemory(IrLanes, Context):
     def copy_to_lds(self, address: Value, lds_address: Value, nbytes: int, mask: Value) -> None:
         source = self._check("global", address, nbytes, mask, "load")
         target = self._check("lds", lds_address, nbytes, mask, "store")
-
         if not self._rare:
             with self.if_(source.full):
                 copy_groups(self, self._pointers(source), self._pointers(target), nbytes // 4)

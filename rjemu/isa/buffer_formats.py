@@ -67,7 +67,7 @@ def _ones(b: Lanes, bits: Value) -> Value:
 
 
 def to_register(b: Lanes, raw: Value, bits: Value, nfmt: Value, half: bool) -> Value:
-    """u32 vector: what a load makes of a component's bits. half: a 16-bit register component (an f16, or an integer's end)."""
+    """u32 vector: what a load makes of a component's bits. half: a 16-bit one (f16 or an integer)."""
     signed = (raw << (32 - bits)).bits("i32") >> (32 - bits).bits("i32")
     ones = _ones(b, bits)
     results = {
