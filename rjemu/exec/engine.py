@@ -16,25 +16,36 @@ from rjemu.exec.memory import AccessError
 from rjemu.exec.scheduler import scheduler_text
 from rjemu.shm.vram import GPU_BASE
 
+RUNTIME_FUNCTIONS = ("run", "undecoded", "exchange", CHECK_FUNCTION)
+
+
+def runtime_object(cache: HandlerCache, wave: int) -> bytes:
+    """The scheduler's object code, from the cache or compiled."""
+    symbol = f"runtime{wave}"
+    pack = cache.find(symbol)
+    if pack is not None:
+        return cache.read(pack)[0]
+    module = Module(cache.host.features)
+    write_check_function(module)
+    code = compile_object(scheduler_text(module, wave), opt=2, optimise=True, host=cache.host)
+    cache.write(code, [symbol])
+    return code
+
 
 class Runtime:
     """The compiled scheduler, loaded into this process. undecoded: address of the handler for what has no code yet."""
 
-    def __init__(self, cache: HandlerCache, wave: int) -> None:
-        """Loads it from the cache, or compiles it."""
-        symbol = f"runtime{wave}"
-        pack = cache.find(symbol)
-        if pack is not None:
-            code = cache.read(pack)[0]
-        else:
-            module = Module(cache.host.features)
-            write_check_function(module)
-            code = compile_object(scheduler_text(module, wave), opt=2, optimise=True, host=cache.host)
-            cache.write(code, [symbol])
+    def __init__(self, code: bytes) -> None:
+        """code: as `runtime_object` gives it."""
         # The loader owns the code: it lives as long as this object.
         self._loader = Loader()
-        addresses = self._loader.load(code, ["run", "undecoded", CHECK_FUNCTION])
-        self.run, self.undecoded, self.check_lanes = addresses["run"], addresses["undecoded"], addresses[CHECK_FUNCTION]
+        addresses = self._loader.load(code, list(RUNTIME_FUNCTIONS))
+        self.run, self.undecoded, exchange, self.check_lanes = (addresses[name] for name in RUNTIME_FUNCTIONS)
+        self._exchange = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)(exchange)
+
+    def exchange(self, address: int, value: int) -> int:
+        """Atomically write a u32 at a host address, sequentially consistent; gives the old value."""
+        return int(self._exchange(address, value))
 
 
 class Engine:
@@ -64,7 +75,7 @@ class Engine:
 
     def begin(self, own_xcds: int, own_xcd: int) -> None:
         """Before a dispatch: forget allocations seen, and say whose XCDs' workgroups to take first."""
-        self.context[CTX["access_cache"] : CTX["end"]] = 0
+        self.context[CTX["workgroups_done"] : CTX["end"]] = 0
         for name, value in (("own_xcds", own_xcds), ("own_xcd", own_xcd), ("xcd_turn", own_xcd)):
             self.context[CTX[name] : CTX[name] + 4].view(np.uint32)[0] = value
         self.state[:] = 1, 0, 0

@@ -126,6 +126,8 @@ CTX: Final = fields(
     ("event_record", 8),  # host address of the record that left the loop
     ("event_wave", 8),  # host address of the wave that left the loop
     ("check_lanes", 8),  # address of allocation_check's function
+    ("workgroups_done", 8),  # by this process in this dispatch
+    ("instructions_done", 8),
     ("access_cache", 8),
     ("_access_cache", ACCESS_CACHE_ENTRIES * 16 - 8),
 )
@@ -199,7 +201,7 @@ DISPATCH: Final = fields(
     ("slot_stride", 8),
     ("waves_offset", 8),  # of the first wave in a slot
     ("time_slice", 8),
-    ("templates", 8),  # host address of the wave templates
+    ("templates", 8),  # of the wave templates, in bytes from this block
     ("stop", 4),  # not 0: no wave goes on (a fault, a timeout, Ctrl-C)
     ("xcds", 4),
     ("grid_x", 4),
@@ -228,6 +230,13 @@ DISPATCH: Final = fields(
 TEMPLATE: Final = fields(0, ("exec", 8), ("_pad", 56), ("vgprs", 8))
 TEMPLATE_BYTES: Final = 64 + 3 * 64 * 4
 """A wave's initial EXEC and work-item id registers, [shape][wave]."""
+
+MAX_WAVES: Final = 16
+"""Waves of a workgroup: 1024 work-items of 64."""
+
+TEMPLATES_OFFSET: Final = -(-DISPATCH["end"] // 64) * 64
+DISPATCH_BYTES: Final = TEMPLATES_OFFSET + WORKGROUP_SHAPES * 2 * MAX_WAVES * TEMPLATE_BYTES
+"""A DISPATCH block and its templates (with room for 32-lane waves)."""
 
 RUN_DONE, RUN_PAUSED, RUN_EVENT, RUN_DEADLOCK = 0, 1, 2, 3
 """What the native run loop returns: grid exhausted; budget used up; an event for Python; every wave waits."""

@@ -15,10 +15,10 @@ from rjemu.exec.cache import HandlerCache
 from rjemu.exec.codebook import Codebook
 from rjemu.exec.compiler import Host
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
-from rjemu.exec.engine import Engine, Runtime, aligned_bytes
+from rjemu.exec.engine import Engine, Runtime, aligned_bytes, runtime_object
 from rjemu.exec.handlers import HandlerLibrary
-from rjemu.exec.layout import DISPATCH, class_key
-from rjemu.exec.prepare import DispatchBlock, slot_layout, wave_templates
+from rjemu.exec.layout import DISPATCH_BYTES, class_key
+from rjemu.exec.prepare import DispatchBlock, slot_layout
 from rjemu.exec.runner import Runner
 from rjemu.exec.slots import Slots
 from rjemu.shm.segment import Segment
@@ -37,11 +37,11 @@ class NativeExecutor:
     ) -> None:
         """host: the CPU to compile for, by default this one; cache_dir: see `HandlerCache`."""
         cache = HandlerCache(cache_dir, host)
-        runtime = Runtime(cache, self.wave_size)
+        runtime = Runtime(runtime_object(cache, self.wave_size))
         self._library = HandlerLibrary(target, self.wave_size, cache, runtime.undecoded)
         self._codebook = Codebook(vram, target, self._library)
         self._engine = Engine(runtime, self._library.table, vram.host_base, vram.table_address)
-        self._block = DispatchBlock(aligned_bytes(DISPATCH["end"]))
+        self._block = DispatchBlock(aligned_bytes(DISPATCH_BYTES))
         self._segment: Segment | None = None
 
     def add_code(self, address: int, nbytes: int) -> None:
@@ -69,9 +69,7 @@ class NativeExecutor:
         self._codebook.refresh()
         compiled = self._library.compiled
         slots = self._slots(spec)
-        # The templates must stay alive while native code reads them.
-        templates, counts = wave_templates(spec)
-        self._block.fill(spec, templates, counts, self._library.mode_class(class_key(spec.mode)), program)
+        self._block.fill(spec, self._library.mode_class(class_key(spec.mode)), program)
         self._engine.begin(1, 0)
         runner = Runner(self._engine, self._codebook, spec.kernel, spec.lds_bytes, self._block.address, slots)
         try:

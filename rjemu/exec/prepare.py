@@ -13,6 +13,7 @@ from rjemu.exec.layout import (
     SLOT_HEADER_BYTES,
     TEMPLATE,
     TEMPLATE_BYTES,
+    TEMPLATES_OFFSET,
     WAVE_BYTES,
     WORKGROUP_SHAPES,
 )
@@ -86,7 +87,7 @@ class DispatchBlock:
     """The DISPATCH structure in memory, filled from a spec."""
 
     def __init__(self, memory: np.ndarray) -> None:
-        """memory: uint8 [DISPATCH["end"]] at least, 64-byte aligned."""
+        """memory: uint8 [DISPATCH_BYTES], 64-byte aligned."""
         self.memory = memory
         self.address = memory.ctypes.data
 
@@ -99,10 +100,15 @@ class DispatchBlock:
     def _set(self, name: str, value: int, size: int) -> None:
         self.memory[DISPATCH[name] : DISPATCH[name] + size] = np.frombuffer(int(value).to_bytes(size, "little"), np.uint8)
 
-    def fill(self, spec: DispatchSpec, templates: np.ndarray, counts: list[int], fp_class: int, program: int) -> None:
-        """Everything but the atomic counters' later values."""
+    def set_word(self, name: str, value: int) -> None:
+        self._set(name, value, 4)
+
+    def fill(self, spec: DispatchSpec, fp_class: int, program: int) -> None:
+        """Everything, with the counters at 0, and the wave templates behind it."""
         waves_offset, stride = slot_layout(spec)
-        self.memory[:] = 0
+        self.memory[: DISPATCH["end"]] = 0
+        templates, counts = wave_templates(spec)
+        self.memory[TEMPLATES_OFFSET : TEMPLATES_OFFSET + templates.size] = templates.reshape(-1)
         longs = {
             "total": spec.workgroups,
             "entry": spec.entry,
@@ -111,7 +117,7 @@ class DispatchBlock:
             "slot_stride": stride,
             "waves_offset": waves_offset,
             "time_slice": spec.time_slice,
-            "templates": templates.ctypes.data,
+            "templates": TEMPLATES_OFFSET,
         }
         words = {
             "xcds": spec.xcds,

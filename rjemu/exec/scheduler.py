@@ -40,7 +40,7 @@ from rjemu.exec.layout import (
     WAVE_HALTED,
     WAVE_RUNNING,
 )
-from rjemu.isa.lanes import Value
+from rjemu.isa.lanes import TYPES, Value
 
 FLAT_SCRATCH_CODE = 102
 UNKNOWN_CLASS = 255
@@ -80,7 +80,7 @@ class Native(IrLanes):
 
 
 def scheduler_text(module: Module, wave: int) -> str:
-    """The run time's IR module: functions run, turn and undecoded."""
+    """The run time's IR module: functions run, turn, undecoded and exchange."""
     _write_undecoded(module, wave)
     _write_turn(module, wave)
     _write_release(module, wave)
@@ -89,6 +89,7 @@ def scheduler_text(module: Module, wave: int) -> str:
     _write_take(module, wave)
     _write_admit(module, wave)
     _write_run(module, wave)
+    _write_exchange(module)
     return module.text()
 
 
@@ -209,7 +210,9 @@ def _on_event(
     handled = b.variable("u32", 1)
     with b.if_(event == EVENTS["end"]):
         b.put(w, WAVE, "state", WAVE_ENDED)
-        b.atomic_rmw("add", b.field(dispatch, DISPATCH, "instructions"), b.get(w, WAVE, "instructions", "u64"))
+        executed = b.get(w, WAVE, "instructions", "u64")
+        b.atomic_rmw("add", b.field(dispatch, DISPATCH, "instructions"), executed)
+        b.put(ctx, CTX, "instructions_done", b.get(ctx, CTX, "instructions_done", "u64") + executed)
         b.put(slot, SLOT, "live", b.get(slot, SLOT, "live") - 1)
         arrivals.set(1)
         handled.set(0)
@@ -278,7 +281,7 @@ def _write_start_wave(module: Module, wave: int) -> None:
             position.set(position.get() + 1)
     with b.if_(b.get(dispatch, DISPATCH, "architected_flat_scratch") != 0):
         b.store_value(b.offset(scalars, 4 * FLAT_SCRATCH_CODE), base + offset)
-    templates = b.get_ptr(dispatch, DISPATCH, "templates")
+    templates = b.offset(dispatch, b.get(dispatch, DISPATCH, "templates", "u64"))
     chosen = (shape * b.get(dispatch, DISPATCH, "max_waves") + number).to("u64") * TEMPLATE_BYTES
     template = b.offset(templates, chosen)
     b.store_value(b.offset(scalars, 4 * 126), b.get(template, TEMPLATE, "exec", "u64"))
@@ -391,6 +394,7 @@ def _write_run(module: Module, wave: int) -> None:
             with b.if_(status.get() == WORKGROUP_DONE):
                 b.put(slot, SLOT, "state", SLOT_FREE)
                 b.atomic_rmw("add", b.field(dispatch, DISPATCH, "completed"), b.const("u64", 1))
+                b.put(ctx, CTX, "workgroups_done", b.get(ctx, CTX, "workgroups_done", "u64") + 1)
             with b.if_(status.get() == WORKGROUP_DEADLOCK):
                 b.ret(b.const("u32", RUN_DEADLOCK))
             idle.set(0)
@@ -412,3 +416,11 @@ def _write_run(module: Module, wave: int) -> None:
 
 def _spend(b: Native, budget: Ptr, amount: Value) -> None:
     b.store_value(budget, b.load_value(budget, "u64") - amount)
+
+
+def _write_exchange(module: Module) -> None:
+    """i32 exchange(word, value): an atomic, sequentially consistent exchange, for Python's side of shared words."""
+    b = IrLanes(module, 1)
+    value = b.make(TYPES["u32"], 1, "%value")
+    b.ret(b.atomic_rmw("xchg", Ptr("%word"), value))
+    b.finish("exchange", "i32", "ptr %word, i32 %value")
