@@ -7,6 +7,7 @@ The classes carry their facts as attributes, so that programs need not parse the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 class RjemuError(Exception):
@@ -49,6 +50,10 @@ class LaunchInterrupted(RjemuError):
     """The launch was ended by Ctrl-C; memory keeps what had been written."""
 
 
+class WorkerLost(RjemuError):
+    """A worker process ended in the middle of a launch; it has been replaced, and memory keeps what had been written."""
+
+
 class LaunchTimeout(RjemuError):
     """The launch ran longer than its `timeout`; memory keeps what had been written."""
 
@@ -78,6 +83,16 @@ class KernelFault(RjemuError):
     def __init__(self, message: str, place: FaultPlace | None = None) -> None:
         super().__init__(f"{message} ({place})" if place else message)
         self.place = place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Faults travel from the worker that meets them to the launcher."""
+        return _restored_fault, (type(self), str(self), self.__dict__)
+
+
+def _restored_fault(kind: type[KernelFault], text: str, state: dict[str, Any]) -> KernelFault:
+    fault = kind(text)
+    fault.__dict__.update(state)
+    return fault
 
 
 class MemoryFault(KernelFault):

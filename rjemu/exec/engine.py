@@ -73,10 +73,12 @@ class Engine:
         """Program `index`: host address of its records, GPU address and bytes of its code; all 0 for none."""
         self._programs[index, :3] = records, base, nbytes
 
-    def begin(self, own_xcds: int, own_xcd: int) -> None:
-        """Before a dispatch: forget allocations seen, and say whose XCDs' workgroups to take first."""
+    def begin(self, own_xcds: int, own_xcd: int, first_slot: int) -> None:
+        """Before a dispatch: forget allocations seen, and say whose XCDs' workgroups to take first, and how many slots
+        other processes have before this one's."""
         self.context[CTX["workgroups_done"] : CTX["end"]] = 0
-        for name, value in (("own_xcds", own_xcds), ("own_xcd", own_xcd), ("xcd_turn", own_xcd)):
+        words = {"own_xcds": own_xcds, "own_xcd": own_xcd, "xcd_turn": own_xcd, "first_slot": first_slot}
+        for name, value in words.items():
             self.context[CTX[name] : CTX[name] + 4].view(np.uint32)[0] = value
         self.state[:] = 1, 0, 0
 

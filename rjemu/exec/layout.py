@@ -123,6 +123,7 @@ CTX: Final = fields(
     ("own_xcds", 4),  # this process takes workgroups of XCD x first where x mod own_xcds == own_xcd
     ("own_xcd", 4),
     ("xcd_turn", 4),  # where it looks first
+    ("first_slot", 4),  # number of its first slot among those of all processes, for scratch
     ("event_record", 8),  # host address of the record that left the loop
     ("event_wave", 8),  # host address of the wave that left the loop
     ("check_lanes", 8),  # address of allocation_check's function

@@ -70,7 +70,7 @@ class NativeExecutor:
         compiled = self._library.compiled
         slots = self._slots(spec)
         self._block.fill(spec, self._library.mode_class(class_key(spec.mode)), program)
-        self._engine.begin(1, 0)
+        self._engine.begin(1, 0, 0)
         runner = Runner(self._engine, self._codebook, spec.kernel, spec.lds_bytes, self._block.address, slots)
         try:
             self._to_end(runner, spec, slots, started + timeout if timeout is not None else None, progress)

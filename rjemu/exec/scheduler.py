@@ -354,9 +354,10 @@ def _write_admit(module: Module, wave: int) -> None:
     b.fill_zero(b.offset(slot, SLOT_HEADER_BYTES), b.get(dispatch, DISPATCH, "lds_bytes").to("u64"))
     states = b.offset(slot, b.get(dispatch, DISPATCH, "waves_offset", "u64"))
     most = b.get(dispatch, DISPATCH, "max_waves")
+    first = b.get(ctx, CTX, "first_slot")
     with b.count(waves, "u32") as k:
         w = b.offset(states, k.to("u64") * WAVE_BYTES)
-        b.call("@start_wave", "void", [dispatch, slot, w, k, shape, number * most + k])
+        b.call("@start_wave", "void", [dispatch, slot, w, k, shape, (first + number) * most + k])
     b.ret(b.const("u32", 1))
     b.finish("admit", "i32", "ptr %ctx, ptr %dispatch, ptr %slot, i32 %number")
 
