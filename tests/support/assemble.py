@@ -53,6 +53,11 @@ def compile_hip(source: str, target: str, flags: Sequence[str] = ()) -> bytes:
     return _run_tool((*CLANG, *HIP_FLAGS, f"--offload-arch={target}", *flags), {"input.hip": source.encode()})
 
 
+def compile_host(source: str) -> bytes:
+    """The shared library of a C source, for the host, with the floating-point operations exactly as written."""
+    return _run_tool((*CLANG, "-shared", "-fPIC", "-O1", "-ffp-contract=off"), {"input.c": source.encode()})
+
+
 def kernel_text(
     body: str,
     name: str = "kernel",
