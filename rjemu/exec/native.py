@@ -31,6 +31,7 @@ class NativeExecutor:
     """Runs dispatches in this process. See `vm.machine.Executor` for the interface."""
 
     wave_size = 64
+    concurrent_launches = 1
 
     def __init__(
         self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None = None, host: Host | None = None

@@ -214,17 +214,19 @@ class Vram:
 
     def find(self, address: int) -> Allocation | None:
         """The live allocation that holds `address`; the start of an empty one counts as inside."""
-        below = self._last_starting_at_or_below(address)
+        with self._lock:
+            below = self._last_starting_at_or_below(address)
         return below if below is not None and (address < below.end or address == below.address) else None
 
     def nearest(self, address: int) -> str:
         """Where `address` lies relative to the nearest allocation, in words for a fault's message."""
         if not self._live:
             return "nothing is allocated"
-        below = self._last_starting_at_or_below(address)
+        with self._lock:
+            below = self._last_starting_at_or_below(address)
+            after = self._first_starting_above(address)
         if below is not None and address < below.end:
             return f"{address - below.address} bytes into {below}"
-        after = self._first_starting_above(address)
         if below is not None and (after is None or address - below.end <= after.address - address):
             return f"{address - below.end} bytes past the end of {below}"
         assert after is not None

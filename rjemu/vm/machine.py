@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from rjemu.errors import LaunchError, MachineClosed, UsageError
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
 from rjemu.shm.vram import Vram, round_up
 from rjemu.vm.array import DeviceArray
+from rjemu.vm.gate import Gate
 from rjemu.vm.geometry import Extent, Geometry, resolve_geometry
 from rjemu.vm.kernargs import HiddenValues, pack_arguments, pack_raw
 from rjemu.vm.launch import LaunchMemory, Resources, default_block, dispatch_spec, required_resources
@@ -30,7 +31,12 @@ _KERNARG_GRANULE = 64
 
 
 class Executor(Protocol):
-    """What runs dispatches. Faults come as `KernelFault`s; memory keeps what was written before."""
+    """What runs dispatches. Faults come as `KernelFault`s; memory keeps what was written before.
+
+    concurrent_launches: how many `run`s may be under way at once, from different threads.
+    """
+
+    concurrent_launches: int
 
     def add_code(self, address: int, nbytes: int) -> None:
         """Lets waves execute a range of device memory."""
@@ -49,7 +55,8 @@ class Machine:
     """An emulated GPU.
 
     config: a preset's name, a JSON file or a parsed dict; keyword overrides replace its fields
-    (`rjemu.config.load_config`). executor: "native", or "reference" (numpy, slow, easy to follow). cache_dir: where
+    (`rjemu.config.load_config`). executor: "native", or "reference" (numpy, slow, easy to follow). workers: "inline"
+    runs everything in this process; (E, D) on E engine and D - 1 dispatch processes, pinned one CPU each. cache_dir: where
     compiled handlers are kept, by default the user's cache directory.
 
     Use it as a context manager, or call `close`. ConfigError for a configuration that cannot be used.
@@ -60,10 +67,11 @@ class Machine:
         config: str | Path | Mapping[str, Any] = "gfx950_mi355x",
         *,
         executor: str = "native",
+        workers: str | tuple[int, int] = "inline",
         cache_dir: Path | None = None,
         **overrides: Any,
     ) -> None:
-        create = _executor_class(executor)
+        create = _executor_class(executor, workers)
         self.config = load_config(config, **overrides)
         self.vram = Vram(self.config.vram_bytes)
         try:
@@ -72,7 +80,7 @@ class Machine:
         except BaseException:
             self.vram.close()
             raise
-        self._launching = threading.Lock()
+        self._gate = Gate(self._executor.concurrent_launches)
 
     @property
     def closed(self) -> bool:
@@ -135,14 +143,14 @@ class Machine:
         geometry = resolve_geometry(grid, global_size, default_block(kernel) if block is None else block)
         resources = required_resources(kernel, geometry, lds_bytes, self.config)
         segment = self._kernarg_segment(kernel, geometry, args, kernarg, lds_bytes)
-        with self._launching, self._launch_memory(target, geometry, resources, segment) as memory:
+        with self._gate.entered(), self._launch_memory(target, geometry, resources, segment) as memory:
             spec = dispatch_spec(kernel, target.module.address, geometry, resources, memory, self.config)
             return self._executor.run(spec, timeout=timeout, progress=progress)
 
     def close(self) -> None:
         """Releases everything; arrays and modules cannot be used any more. A second call does nothing."""
         if not self.closed:
-            with self._launching:
+            with self._gate.emptied():
                 self._executor.close()
                 self.vram.close()
 
@@ -201,13 +209,20 @@ class Machine:
             raise MachineClosed("the machine has been closed")
 
 
-def _executor_class(name: str) -> Callable[..., Executor]:
-    if name == "native":
-        from rjemu.exec.native import NativeExecutor
-
-        return NativeExecutor
+def _executor_class(name: str, workers: str | tuple[int, int]) -> Callable[..., Executor]:
+    """What makes the executor of that name, in this process or on (engines, dispatch workers per SoC) processes."""
     if name == "reference":
         from rjemu.exec.reference import ReferenceExecutor
 
         return ReferenceExecutor
-    raise UsageError(f"no executor {name!r}: expected 'native' or 'reference'")
+    if name != "native":
+        raise UsageError(f"no executor {name!r}: expected 'native' or 'reference'")
+    if workers == "inline":
+        from rjemu.exec.native import NativeExecutor
+
+        return NativeExecutor
+    if isinstance(workers, str):
+        raise UsageError(f"workers is {workers!r}: expected 'inline' or (engines, dispatch workers)")
+    from rjemu.workers.pool import PoolExecutor, roles
+
+    return partial(PoolExecutor, workers=roles(*workers))

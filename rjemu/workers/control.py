@@ -23,7 +23,7 @@ HEADER = fields(
     (
         "attention",
         4,
-    ),  # futex: launching threads sleep on it; counts up when a worker has left a dispatch or asks for something
+    ),  # futex: launching threads sleep on it; a worker has left a dispatch or asks for something
     ("shutdown", 4),  # not 0: workers end
     ("workers", 4),
 )

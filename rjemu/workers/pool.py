@@ -52,10 +52,10 @@ class Role:
     own_xcd: int
 
 
-def roles(engines: int, dispatchers: int) -> list[Role]:
-    """E engines, which advance XCDs of their own, and dispatch workers, which take from any."""
+def roles(engines: int, dispatch: int) -> list[Role]:
+    """E engines, which advance XCDs of their own, and D - 1 dispatch workers, which take from any."""
     return [Role(f"engine {e}", engines, e) for e in range(engines)] + [
-        Role(f"dispatch {d}", 1, 0) for d in range(dispatchers)
+        Role(f"dispatch {d}", 1, 0) for d in range(1, dispatch)
     ]
 
 
@@ -75,6 +75,7 @@ class PoolExecutor:
     threads. The workers start with the first dispatch."""
 
     wave_size = 64
+    concurrent_launches = DISPATCH_SLOTS
 
     def __init__(
         self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None = None, workers: list[Role]

@@ -40,7 +40,8 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Setup:
-    """What a worker needs to start. own_xcds, own_xcd: it takes workgroups of XCDs x with x mod own_xcds == own_xcd first."""
+    """What a worker needs to start. own_xcds, own_xcd: it takes first the workgroups of XCDs x with
+    x mod own_xcds == own_xcd."""
 
     index: int
     name: str
@@ -115,7 +116,8 @@ class Worker:
     # --- the launcher's side -----------------------------------------------------------------------------------------
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """Have the launcher carry out a method of its codebook; applies what the journal has gained. Raises what it raised."""
+        """Have the launcher carry out a method of its codebook, and apply what the journal has gained. Raises what that
+        raised."""
         self.tell("ask", name, arguments, self._applied)
         try:
             result, error, entries = self._connection.recv()
@@ -144,13 +146,17 @@ class Worker:
     def _apply(self, entry: Entry) -> None:
         self._applied += 1
         if isinstance(entry, NewProgram):
-            segment = Segment.attach(entry.segment)
+            try:
+                segment = Segment.attach(entry.segment)
+            except FileNotFoundError:  # dropped again since: a later entry says so
+                return
             self._programs[entry.index] = (segment, entry)
             self._engine.set_program(entry.index, segment.address, entry.base, entry.nbytes)
         elif isinstance(entry, DropProgram):
-            segment, _ = self._programs.pop(entry.index)
-            self._engine.set_program(entry.index, 0, 0, 0)
-            segment.close()
+            if entry.index in self._programs:
+                segment, _ = self._programs.pop(entry.index)
+                self._engine.set_program(entry.index, 0, 0, 0)
+                segment.close()
         else:
             self._handlers.apply(entry)
 

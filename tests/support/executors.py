@@ -17,6 +17,8 @@ from rjemu.vm import machine as machine_module
 class RecordingExecutor:
     """Executes nothing: keeps the code ranges and the dispatches, and calls `on_run` in place of the kernel."""
 
+    concurrent_launches = 1
+
     def __init__(self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None) -> None:
         self.vram = vram
         self.code: dict[int, int] = {}
@@ -45,7 +47,7 @@ class RecordingExecutor:
 @contextmanager
 def recording() -> Iterator[None]:
     """Machines made inside get a RecordingExecutor."""
-    with mock.patch.object(machine_module, "_executor_class", lambda name: RecordingExecutor):
+    with mock.patch.object(machine_module, "_executor_class", lambda name, workers: RecordingExecutor):
         yield
 
 
