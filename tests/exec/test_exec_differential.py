@@ -37,7 +37,7 @@ def check_samples(target: str, mode: int, shard: int, *, every: int, states: int
 @pytest.mark.parametrize("shard", range(SHARDS))
 @pytest.mark.parametrize("target", ["gfx950", "gfx942"])
 def test_executors_agree(target: str, shard: int) -> None:
-    check_samples(target, MODES["default"], shard, every=5 if target == "gfx950" else 11, states=2)
+    check_samples(target, MODES["default"], shard, every=3 if target == "gfx950" else 6, states=3)
 
 
 @pytest.mark.parametrize("mode", [name for name in MODES if name != "default"])

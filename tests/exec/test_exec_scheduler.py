@@ -270,6 +270,8 @@ def test_ctrl_c_ends_a_launch_within_a_second(gpu: rjemu.Machine) -> None:
 
 
 def test_instructions_are_counted_the_same(gpu: rjemu.Machine) -> None:
-    kernel = load(gpu, "  s_mov_b32 s6, 20\nloop:\n  s_sub_u32 s6, s6, 1\n  s_cmp_lg_u32 s6, 0\n  s_cbranch_scc1 loop\n  s_endpgm\n")
+    kernel = load(
+        gpu, "  s_mov_b32 s6, 20\nloop:\n  s_sub_u32 s6, s6, 1\n  s_cmp_lg_u32 s6, 0\n  s_cbranch_scc1 loop\n  s_endpgm\n"
+    )
     result = kernel.launch(7, 192, kernarg=b"")
     assert result.wave_instructions == 7 * 3 * (1 + 20 * 3 + 1)
