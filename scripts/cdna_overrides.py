@@ -120,6 +120,8 @@ TIED = {
     *_names("s_bitset0_b32 s_bitset0_b64 s_bitset1_b32 s_bitset1_b64"),
     *_names("v_writelane_b32 v_swap_b32 v_permlane16_swap_b32 v_permlane32_swap_b32 v_fma_mixlo_f16 v_fma_mixhi_f16"),
     *_names("v_cvt_pk_fp8_f32 v_cvt_pk_bf8_f32 v_cvt_sr_fp8_f32 v_cvt_sr_bf8_f32 v_cvt_sr_f16_f32 v_cvt_sr_bf16_f32"),
+    *_names("v_fma_f16 v_mad_f16 v_mad_u16 v_mad_i16 v_div_fixup_f16 v_min3_f16 v_max3_f16 v_med3_f16"),
+    *_names("v_ashr_pk_i8_i32 v_ashr_pk_u8_i32"),
     *_names("v_cvt_scalef32_f16_fp8 v_cvt_scalef32_f16_bf8 v_cvt_pkaccum_u8_f32"),
 }
 """Instructions whose result depends on the destination's old value, beyond those that the names below give away."""

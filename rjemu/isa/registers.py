@@ -46,7 +46,10 @@ def reads(instr: Instruction) -> RegisterSet:
 def writes(instr: Instruction) -> RegisterSet:
     """The registers that the instruction may change."""
     operands = [op for op in instr.operands if op.is_dst]
-    return _collect(operands, set(instr.row.writes), _ALL_SGPRS if instr.name.startswith("s_movreld") else None)
+    implicit = set(instr.row.writes)
+    if any(op.kind == "s" for op in operands):  # the encoding names the mask that VCC stands for elsewhere
+        implicit.discard("vcc")
+    return _collect(operands, implicit, _ALL_SGPRS if instr.name.startswith("s_movreld") else None)
 
 
 def _reads_destination(instr: Instruction, op: Operand) -> bool:

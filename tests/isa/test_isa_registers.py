@@ -53,7 +53,9 @@ def footprint(line: str) -> tuple[RegisterSet, RegisterSet]:
         ("buffer_atomic_cmpswap v[2:3], off, s[4:7], 0 sc0", [range(2, 4)], [range(2, 3)]),
         ("buffer_load_dword v2, s[4:7], 0 offen lds", [range(2, 3)], []),
         ("v_cvt_pk_fp8_f32 v9, v2, v3", [range(2, 4), range(9, 10)], [range(9, 10)]),
-        ("v_mad_i16 v9, v2, v3, v4", [range(2, 5)], [range(9, 10)]),
+        ("v_mad_i16 v9, v2, v3, v4", [range(2, 5), range(9, 10)], [range(9, 10)]),  # the high half is kept
+        ("v_add_i16 v9, v2, v3", [range(2, 4)], [range(9, 10)]),
+        ("v_add_i16 v9, v2, v3 op_sel:[0,0,1]", [range(2, 4), range(9, 10)], [range(9, 10)]),
         ("v_mad_i16 v9, v2, v3, v4 op_sel:[0,0,0,1]", [range(2, 5), range(9, 10)], [range(9, 10)]),
         (
             "v_mov_b32_sdwa v9, v2 dst_sel:BYTE_1 dst_unused:UNUSED_PRESERVE src0_sel:DWORD",
