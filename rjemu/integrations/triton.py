@@ -35,7 +35,8 @@ def compile_kernel(
     signature: names of the run-time arguments -> Triton types ("*fp16", "i32"). constants: the `tl.constexpr` arguments.
     target: "gfx950". divisible_by_16: arguments (addresses and sizes) that Triton may assume to be multiples of 16, which
     its own launcher finds out by looking; the kernel is wrong for others.
-    options: num_warps, num_stages, matrix_instr_nonkdim, ... as of Triton's AMD back end.
+    options: num_warps, num_stages, matrix_instr_nonkdim, ... of Triton's AMD back end. Multiplications and additions are
+    fused unless enable_fp_fusion=False.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -52,6 +53,7 @@ def compile_kernel(
         attrs={places[name]: [["tt.divisibility", 16]] for name in divisible_by_16},
     )
     wave_size = 64 if target.startswith("gfx9") else 32
+    options = {"enable_fp_fusion": True, **options}
     return triton.compile(source, target=GPUTarget("hip", target, wave_size), options=options)
 
 

@@ -18,13 +18,10 @@ from rjemu.vm.geometry import Extent
 def compile_triton(
     kernel: Any, signature: Mapping[str, str], constants: Mapping[str, Any], target: str, **options: Any
 ) -> Any:
-    """`rjemu.integrations.triton.compile_kernel`, with multiply-add fused as on Triton's default for AMD's libraries.
-
-    Compiled objects are kept in the directory that tests/conftest.py makes, for one test run.
-    """
+    """`rjemu.integrations.triton.compile_kernel`; compiled objects are kept in the directory of tests/conftest.py."""
     cache = str(Path(os.environ["RJEMU_TEST_OBJECTS"], "triton"))
     with mock.patch.dict(os.environ, TRITON_CACHE_DIR=cache):
-        return compile_kernel(kernel, signature, constants, target, **{"enable_fp_fusion": True, **options})
+        return compile_kernel(kernel, signature, constants, target, **options)
 
 
 _TYPES = {

@@ -1,0 +1,1 @@
+"""What `rjemu bench` measures: kernels, numpy's counterparts, and the figures that rjemu aims for."""

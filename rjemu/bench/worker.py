@@ -1,0 +1,25 @@
+"""The process that measures one row, pinned to one CPU: `python -m rjemu.bench.worker ROW REPEAT` prints a line of JSON.
+
+A process of its own, so that numpy starts with one thread whatever the command's process has loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import psutil
+
+from rjemu.bench.measure import measure
+
+
+def main(name: str, repeat: int) -> None:
+    process = psutil.Process()
+    if hasattr(process, "cpu_affinity"):
+        process.cpu_affinity(process.cpu_affinity()[-1:])
+    value, seconds = measure(name, repeat)
+    print(json.dumps({"value": value, "seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
