@@ -3,9 +3,12 @@
 import os
 import sys
 
-# The libraries below numpy read these once, when numpy is imported.
-for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
-    os.environ[variable] = "1"
+from rjemu.bench.timing import fair_environment
+
+# The libraries below numpy read their settings once, when numpy is imported.
+settings = fair_environment()
+os.environ.clear()
+os.environ.update(settings)
 
 from rjemu.examples.gemm.run import main  # noqa: E402
 
