@@ -72,8 +72,7 @@ class FaultPlace:
     def __str__(self) -> str:
         lane = "" if self.lane is None else f", lane {self.lane}"
         return (
-            f"kernel {self.kernel}, workgroup {self.workgroup}, wave {self.wave}{lane}, "
-            f"pc {self.pc:#x}: {self.instruction}"
+            f"kernel {self.kernel}, workgroup {self.workgroup}, wave {self.wave}{lane}, pc {self.pc:#x}: {self.instruction}"
         )
 
 

@@ -46,6 +46,7 @@ F32 = [
     0x00000001, 0x807FFFFF, 0x00800000, 0x7F7FFFFF, 0x4B000001, 0x3F000000, 0xC0490FDB, 0x42FE0000, 0xC3020000,
     0x7FFFFFFF, 0xFFFFFFFF, 0x0000FFFF, 0x4F000000, 0xCF000000, 0x4F800000,
 ]  # fmt: skip
+U32 = [0, 1, 2, 31, 32, 33, 63, 64, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE]
 F64 = [
     0x0, 1 << 63, 0x3FF0000000000000, 0xBFF0000000000000, 0x7FF0000000000000, 0xFFF0000000000000, 0x7FF8000000000000,
     0x7FF0000000000001, 0x1, 0x800FFFFFFFFFFFFF, 0x0010000000000000, 0x7FEFFFFFFFFFFFFF, 0x4330000000000001,
@@ -271,8 +272,7 @@ def _values(rng: np.random.Generator, op: Operand, k: int, lanes: int) -> np.nda
         edge = rng.choice(np.array(F32, np.uint32), lanes)
         plain = (rng.normal(size=lanes) * np.exp2(rng.integers(-8, 8))).astype(np.float32).view(np.uint32)
     else:
-        edge = rng.choice(np.array([0, 1, 2, 31, 32, 33, 63, 64, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000,
-                                    0xFFFFFFFF, 0xFFFFFFFE], np.uint32), lanes)  # fmt: skip
+        edge = rng.choice(np.array(U32, np.uint32), lanes)
         plain = rng.integers(0, 1000, lanes, dtype=np.uint32)
     kind = rng.choice(3, lanes, p=[0.4, 0.3, 0.3])
     return np.where(kind == 0, edge, np.where(kind == 1, plain, noise)).astype(np.uint32)
