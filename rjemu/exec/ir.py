@@ -239,7 +239,17 @@ class IrLanes(Lanes):
             return self._cast("trunc", x, type_)
         return self._cast("sext" if x.type.kind == "i" else "zext", x, type_)
 
+    def _opaque(self, x: Value) -> Value:
+        """A constant that LLVM does not know: it folds arithmetic as rounded to nearest, whatever the mode."""
+        if not isinstance(x.data, Const):
+            return x
+        kind = type_text(x.type, 1)
+        scalar = Value(self, x.type, 1, x.data)
+        hidden = self.make(x.type, 1, self.define(f'call {kind} asm "", "=r,0"({self.typed(scalar)})'))
+        return hidden if x.lanes == 1 else self.splat(hidden, x.lanes)
+
     def _int_to_float(self, x: Value, type_: Type) -> Value:
+        x = self._opaque(x)
         if type_.bits == 16:
             return self.round_f64_to_f16(self._int_to_float(x, TYPES["f64"]))
         return self._cast("sitofp" if x.type.kind == "i" else "uitofp", x, type_)
