@@ -89,6 +89,11 @@ class Engine:
         return int(self._run(self.context.ctypes.data, dispatch, slots, count, self.state.ctypes.data))
 
     @property
+    def opened(self) -> int:
+        """Slots that this dispatch has opened so far."""
+        return int(self.state[0])
+
+    @property
     def turn_slot(self) -> int:
         """The slot whose workgroup ran last."""
         return int(self.state[1])

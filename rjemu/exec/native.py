@@ -94,7 +94,7 @@ class NativeExecutor:
     def _standing(self, spec: DispatchSpec, slots: Slots) -> str:
         """Where the dispatch stands, for messages: workgroups done, and what waits at barriers."""
         text = f"{self._block.long('completed')} of {spec.workgroups} workgroups had ended"
-        waiting = slots.waiting()
+        waiting = slots.waiting(self._engine.opened)
         return f"{text}; waiting at a barrier: {', '.join(waiting[:8])}" if waiting else text
 
     def _slots(self, spec: DispatchSpec) -> Slots:

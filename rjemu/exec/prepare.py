@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product
+import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from rjemu.exec.layout import (
 )
 
 _PAGE = 4096
+Size3 = tuple[int, int, int]
 
 
 def slot_layout(spec: DispatchSpec) -> tuple[int, int]:
@@ -27,54 +29,57 @@ def slot_layout(spec: DispatchSpec) -> tuple[int, int]:
     return SLOT_HEADER_BYTES + lds, SLOT_HEADER_BYTES + lds + spec.waves_per_workgroup * WAVE_BYTES
 
 
-def partial_dimensions(spec: DispatchSpec) -> int:
-    """Bit i set where the last workgroup of dimension i has fewer work-items than the others."""
-    return sum(1 << i for i in range(3) if spec.global_size[i] % spec.block[i])
-
-
-def shape_block(spec: DispatchSpec, shape: int) -> tuple[int, int, int]:
-    """Work-items per dimension of a workgroup of that shape (`layout.WORKGROUP_SHAPES`)."""
-    x, y, z = (
-        size % block if shape >> i & 1 else block
-        for i, (size, block) in enumerate(zip(spec.global_size, spec.block, strict=True))
-    )
+def last_block(spec: DispatchSpec) -> Size3:
+    """Work-items per dimension of the last workgroup of each dimension."""
+    x, y, z = (size % block or block for size, block in zip(spec.global_size, spec.block, strict=True))
     return x, y, z
 
 
-def wave_templates(spec: DispatchSpec) -> tuple[np.ndarray, list[int]]:
-    """(uint8 [shapes, waves, TEMPLATE_BYTES], waves of each shape).
+def partial_dimensions(spec: DispatchSpec) -> int:
+    """Bit i set where the last workgroup of dimension i has fewer work-items than the others."""
+    return sum(1 << i for i, (last, block) in enumerate(zip(last_block(spec), spec.block, strict=True)) if last != block)
+
+
+def wave_templates(spec: DispatchSpec) -> tuple[np.ndarray, tuple[int, ...]]:
+    """(uint8 [shapes, waves, TEMPLATE_BYTES], waves of each shape); read only, as launches of the same shape share it.
 
     Work-items are numbered x fastest and fill the waves in order; a partial workgroup is packed just so, with fewer waves.
     """
-    waves = spec.waves_per_workgroup
+    return _templates(spec.block, last_block(spec), spec.wave_size, spec.vgpr_workitem_ids, spec.packed_workitem_ids)
+
+
+@lru_cache(maxsize=64)
+def _templates(
+    block: Size3, last: Size3, wave_size: int, dimensions: int, packed: bool
+) -> tuple[np.ndarray, tuple[int, ...]]:
+    waves = -(-math.prod(block) // wave_size)
     templates = np.zeros((WORKGROUP_SHAPES, waves, TEMPLATE_BYTES), np.uint8)
     counts = [0] * WORKGROUP_SHAPES
-    possible = partial_dimensions(spec)
-    for bits in product((0, 1), repeat=3):
-        shape = bits[0] | bits[1] << 1 | bits[2] << 2
-        if shape & ~possible:
+    for shape in range(WORKGROUP_SHAPES):
+        if any(shape >> i & 1 and last[i] == block[i] for i in range(3)):
             continue
-        x, y, z = shape_block(spec, shape)
+        x, y, z = (last[i] if shape >> i & 1 else block[i] for i in range(3))
         items = x * y * z
-        counts[shape] = -(-items // spec.wave_size)
-        flat = np.arange(waves * spec.wave_size)
+        counts[shape] = -(-items // wave_size)
+        flat = np.arange(waves * wave_size)
         ids = np.stack([flat % x, flat // x % y, flat // (x * y)]).astype(np.uint32)
+        ids[dimensions:] = 0
         for wave in range(counts[shape]):
-            lanes = slice(wave * spec.wave_size, (wave + 1) * spec.wave_size)
-            active = min(items - wave * spec.wave_size, spec.wave_size)
-            _fill_template(templates[shape, wave], spec, ids[:, lanes], (1 << active) - 1)
-    return templates, counts
+            lanes = slice(wave * wave_size, (wave + 1) * wave_size)
+            active = min(items - wave * wave_size, wave_size)
+            _fill_template(templates[shape, wave], ids[:, lanes], (1 << active) - 1, packed)
+    templates.setflags(write=False)
+    return templates, tuple(counts)
 
 
-def _fill_template(template: np.ndarray, spec: DispatchSpec, ids: np.ndarray, exec_mask: int) -> None:
+def _fill_template(template: np.ndarray, ids: np.ndarray, exec_mask: int, packed: bool) -> None:
+    """ids: uint32 [3, wave size]."""
     template[TEMPLATE["exec"] : TEMPLATE["exec"] + 8].view(np.uint64)[0] = exec_mask
-    registers = template[TEMPLATE["vgprs"] : TEMPLATE["vgprs"] + 12 * spec.wave_size].view(np.uint32)
-    rows = registers.reshape(3, spec.wave_size)
-    used = ids * (np.arange(3) < spec.vgpr_workitem_ids)[:, None].astype(np.uint32)
-    if spec.packed_workitem_ids:
-        rows[0] = used[0] | used[1] << 10 | used[2] << 20
+    rows = template[TEMPLATE["vgprs"] : TEMPLATE["vgprs"] + ids.nbytes].view(np.uint32).reshape(ids.shape)
+    if packed:
+        rows[0] = ids[0] | ids[1] << 10 | ids[2] << 20
     else:
-        rows[:] = used
+        rows[:] = ids
 
 
 def system_sgpr_flags(spec: DispatchSpec) -> int:
@@ -90,18 +95,17 @@ class DispatchBlock:
         """memory: uint8 [DISPATCH_BYTES], 64-byte aligned."""
         self.memory = memory
         self.address = memory.ctypes.data
+        fixed = memory[:TEMPLATES_OFFSET]
+        self._words, self._longs = fixed.view(np.uint32), fixed.view(np.uint64)
 
     def word(self, name: str) -> int:
-        return int(self.memory[DISPATCH[name] : DISPATCH[name] + 4].view(np.uint32)[0])
+        return int(self._words[DISPATCH[name] // 4])
 
     def long(self, name: str) -> int:
-        return int(self.memory[DISPATCH[name] : DISPATCH[name] + 8].view(np.uint64)[0])
-
-    def _set(self, name: str, value: int, size: int) -> None:
-        self.memory[DISPATCH[name] : DISPATCH[name] + size] = np.frombuffer(int(value).to_bytes(size, "little"), np.uint8)
+        return int(self._longs[DISPATCH[name] // 8])
 
     def set_word(self, name: str, value: int) -> None:
-        self._set(name, value, 4)
+        self._words[DISPATCH[name] // 4] = value
 
     def fill(self, spec: DispatchSpec, fp_class: int, program: int) -> None:
         """Everything, with the counters at 0, and the wave templates behind it."""
@@ -140,9 +144,9 @@ class DispatchBlock:
             "architected_flat_scratch": 1,
         }
         for name, value in longs.items():
-            self._set(name, value, 8)
+            self._longs[DISPATCH[name] // 8] = value
         for name, value in words.items():
-            self._set(name, value, 4)
+            self.set_word(name, value)
         shape_words = self.memory[DISPATCH["shape_waves"] :][: 4 * WORKGROUP_SHAPES].view(np.uint32)
         shape_words[:] = counts
         sgprs = self.memory[DISPATCH["sgprs"] :][: 4 * MAX_USER_SGPRS].view(np.uint32)

@@ -53,7 +53,7 @@ class Runner:
             if status == RUN_DONE:
                 return True
             if status == RUN_DEADLOCK:
-                waiting = ", ".join(self._slots.waiting()[:16])
+                waiting = ", ".join(self._slots.waiting(self._engine.opened)[:16])
                 raise BarrierDeadlock(f"kernel {self._kernel}: no wave can go on; waiting: {waiting}")
             if status != RUN_EVENT:
                 self._budget = _next_budget(self._budget, time.perf_counter() - started)

@@ -404,6 +404,7 @@ def _write_run(module: Module, wave: int) -> None:
         waits = (running.get() == SLOT_RUNNING) & (status.get() != WORKGROUP_DONE)
         opened = b.load_value(opened_slot, "u64")
         with b.if_(waits & (opened < most)):
+            b.put(b.offset(slots, opened * stride), SLOT, "state", SLOT_FREE)
             b.store_value(opened_slot, opened + 1)
         now_open = b.load_value(opened_slot, "u64")
         with b.if_(idle.get() >= now_open):

@@ -22,10 +22,8 @@ class Slots:
         self._wave_size = wave_size
 
     def clear(self) -> None:
-        """Free every slot."""
-        for slot in range(self.count):
-            at = slot * self.stride + SLOT["state"]
-            self.memory[at : at + 4].view(np.uint32)[0] = SLOT_FREE
+        """Free the first slot; the native run frees the others as it opens them."""
+        self.memory[SLOT["state"] : SLOT["state"] + 4].view(np.uint32)[0] = SLOT_FREE
 
     def word(self, slot: int, name: str) -> int:
         """A u32 field of a slot's header."""
@@ -40,10 +38,10 @@ class Slots:
         """The workgroup's place in the grid."""
         return self.word(slot, "id_x"), self.word(slot, "id_y"), self.word(slot, "id_z")
 
-    def waiting(self) -> list[str]:
-        """Every wave that waits at a barrier or is halted, in words."""
+    def waiting(self, opened: int) -> list[str]:
+        """Every wave that waits at a barrier or is halted, in words. opened: slots that have been in use."""
         out = []
-        for slot in range(self.count):
+        for slot in range(opened):
             if self.word(slot, "state") != SLOT_RUNNING:
                 continue
             for number in range(self.word(slot, "waves")):

@@ -32,6 +32,8 @@ TABLE_COUNT, TABLE_GENERATION, TABLE_ROWS = 0, 8, 64
 """Byte offsets in the table's segment: the header's words, then the rows."""
 
 _NULL_PAGE = PAGE
+_WORTH_ASKING = 1 << 20
+"""Smaller allocations do not ask the host how much memory it has left: that costs more than they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +267,8 @@ class Vram:
         left = self.size - self.used
         if taken > left:
             raise OutOfMemory(f"{nbytes} bytes asked for, {left} of {self.size} bytes of device memory left")
+        if taken < _WORTH_ASKING:
+            return
         # What is allocated but not yet touched will still have to find its place in the host.
         promised = max(self.used - self._segment.resident_bytes, 0)
         host_left = psutil.virtual_memory().available - promised

@@ -37,6 +37,7 @@ WORKER = fields(
     ("cpu", 4),
     ("requests", 4),  # counts the messages sent to the launcher
     ("generation", 4),  # of the dispatch that the figures below are about
+    ("opened", 4),  # slots in use in that dispatch
     ("workgroups", 8),
     ("instructions", 8),
     ("busy_ns", 8),

@@ -337,7 +337,8 @@ class PoolExecutor:
             if self._control.workers[index].word("active") == k + 1:
                 count = share(resident, last - first, index - first)[1]
                 memory = self._members[index].waves.bytes
-                waiting += Slots(memory, slot_layout(spec), count, self.wave_size).waiting()
+                slots = Slots(memory, slot_layout(spec), count, self.wave_size)
+                waiting += slots.waiting(self._control.workers[index].word("opened"))
         return f"{text}; waiting at a barrier: {', '.join(waiting[:8])}" if waiting else text
 
     def _statistics(self, k: int) -> dict[str, Any]:

@@ -228,6 +228,7 @@ class Worker:
         started = time.monotonic_ns()
         self._record.set_long("started_ns", started)
         self._record.set_word("generation", generation)
+        self._record.set_word("opened", 0)
         if slot.word("journal") > self._applied:
             self.ask("catch_up")
         block = DispatchBlock(self._control.dispatches[k])
@@ -242,6 +243,7 @@ class Worker:
         )
         try:
             while not block.word("stop") and not runner.step():
+                self._record.set_word("opened", self._engine.opened)
                 self._look_around()
         finally:
             ended = time.monotonic_ns()
