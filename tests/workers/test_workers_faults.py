@@ -122,7 +122,7 @@ def test_nothing_outlives_the_launcher(number: signal.Signals) -> None:
     assert len(family) >= 3  # the fork server and two workers
     process.send_signal(number)
     process.communicate(timeout=20)
-    gone, alive = psutil.wait_procs(family, timeout=3)
+    _, alive = psutil.wait_procs(family, timeout=3)
     assert not alive, alive
     orphans = [orphan for orphan in find_orphans() if orphan.name.startswith(f"rjemu-{process.pid}-")]
     for orphan in orphans:
