@@ -7,6 +7,7 @@ workgroup's size. Nothing is read through an inactive lane.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -60,13 +61,13 @@ class NativeMemory(IrLanes, Context):
     _rare = False
     """Whether the code being written is for rare cases: then it is kept small."""
 
+    @abstractmethod
     def operand_ptr(self, op: Operand, k: int = 0) -> Ptr:
         """Where register op.index + k lies."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _leave(self, event: int, value: Value | None = None) -> None:
         """Return from the handler with an event."""
-        raise NotImplementedError
 
     def when(self, condition: Value, effects: Callable[[], None]) -> None:
         outer, self._rare = self._rare, True

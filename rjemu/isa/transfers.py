@@ -61,7 +61,7 @@ STORES: dict[str, Transfer] = {
     "dwordx4": Transfer(16),
 }
 
-_INTEGER_ATOMICS: dict[str, AtomicOp] = {
+INTEGER_ATOMICS: dict[str, AtomicOp] = {
     "swap": "swap",
     "cmpswap": "cmpswap",
     "add": "add",
@@ -76,9 +76,11 @@ _INTEGER_ATOMICS: dict[str, AtomicOp] = {
     "inc": "inc",
     "dec": "dec",
 }
+"""The integer atomics of device memory, by what their mnemonics call them: vector and scalar ones alike."""
+
 ATOMICS: dict[str, tuple[AtomicOp, str]] = {
-    **{name: (op, "u32") for name, op in _INTEGER_ATOMICS.items()},
-    **{f"{name}_x2": (op, "u64") for name, op in _INTEGER_ATOMICS.items()},
+    **{name: (op, "u32") for name, op in INTEGER_ATOMICS.items()},
+    **{f"{name}_x2": (op, "u64") for name, op in INTEGER_ATOMICS.items()},
     "add_f32": ("fadd", "f32"),
     "add_f64": ("fadd", "f64"),
     "min_f64": ("fmin", "f64"),

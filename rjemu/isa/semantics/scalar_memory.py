@@ -16,6 +16,7 @@ from rjemu.isa.instruction import Operand
 from rjemu.isa.lanes import Value
 from rjemu.isa.operands import raw_source, write_scalar
 from rjemu.isa.semantics.registry import custom, define, register
+from rjemu.isa.transfers import INTEGER_ATOMICS
 
 _DWORD_BASE = 0xFFFF_FFFF_FFFF_FFFC
 _BUFFER_BASE = 0x0000_FFFF_FFFF_FFFC
@@ -99,22 +100,6 @@ for _space, _addressing in SPACES.items():
 
 # --- atomics: on one lane of the vector operation ---------------------------------------------------------------------
 
-ATOMICS: dict[str, AtomicOp] = {
-    "swap": "swap",
-    "cmpswap": "cmpswap",
-    "add": "add",
-    "sub": "sub",
-    "smin": "smin",
-    "umin": "umin",
-    "smax": "smax",
-    "umax": "umax",
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-    "inc": "inc",
-    "dec": "dec",
-}
-
 
 def _value(b: Context, op: Operand, k: int, type_name: str) -> Value:
     """Element k of a register tuple."""
@@ -142,7 +127,7 @@ def _atomic(operation: AtomicOp, addressing: Addressing, type_name: str) -> Call
 
 
 for _space in ("", "buffer_"):
-    for _name, _operation in ATOMICS.items():
+    for _name, _operation in INTEGER_ATOMICS.items():
         for _suffix, _type in (("", "u32"), ("_x2", "u64")):
             register(f"s_{_space}atomic_{_name}{_suffix}", _atomic(_operation, SPACES[_space], _type))
 
