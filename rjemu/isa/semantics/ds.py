@@ -118,11 +118,13 @@ def _load_pair(nbytes: int, stride: int) -> Semantic:
 
 
 def _store_pair(nbytes: int, stride: int) -> Semantic:
+    """write2: equal offsets mean one store, of data0 (CDNA4 ISA, section 11.3.1)."""
+
     def semantic(b: Context) -> None:
         lanes = b.exec_lanes()
-        data = b.instr.operand("data0"), b.instr.operand("data1")
-        for address, op in zip(_pair_addresses(b, nbytes * stride), data, strict=True):
-            b.store_registers("lds", address, op, nbytes, lanes)
+        first, second = _pair_addresses(b, nbytes * stride)
+        b.store_registers("lds", first, b.instr.operand("data0"), nbytes, lanes)
+        b.store_registers("lds", second, b.instr.operand("data1"), nbytes, lanes & (first != second))
 
     return semantic
 

@@ -148,34 +148,34 @@ register("v_dot2c_f32_f16", _dot_accumulate(_from_f16))
 register("v_dot2c_f32_bf16", _dot_accumulate(_from_bf16))
 
 
-def _dot_sources(b: Context, widen: Callable[[Context, Value], Value]) -> tuple[list[tuple[Value, Value]], Value]:
-    """The factors of the low and the high product, and the addend, with neg_lo and neg_hi applied."""
-    first, second, third = _sources(b)
+def _dot_factors(b: Context, widen: Callable[[Context, Value], Value]) -> list[tuple[Value, Value]]:
+    """The factors of the low and the high product, with neg_lo and neg_hi applied."""
+    first, second, _ = _sources(b)
 
     def element(op: Operand, index: int, negation: str, upper: bool) -> Value:
         value = widen(b, _half(raw_source(b, op, "u32"), upper).bits("u16"))
         return _negated(b, value, _bit(b, negation, index))
 
-    factors = [
+    return [
         (element(first, 0, "neg_lo", False), element(second, 1, "neg_lo", False)),
         (element(first, 0, "neg_hi", True), element(second, 1, "neg_hi", True)),
     ]
-    return factors, _negated(b, raw_source(b, third, "f32"), _bit(b, "neg_lo", 2))
 
 
 @custom("v_dot2_f32_f16")
 def _dot2_f16(b: Context) -> None:
     """A denormal addend counts as zero whatever the mode (LLVM, SITargetLowering::performFMACombine)."""
-    (low, high), addend = _dot_sources(b, _from_f16)
+    low, high = _dot_factors(b, _from_f16)
+    addend = _negated(b, raw_source(b, _sources(b)[2], "f32"), _bit(b, "neg_lo", 2))
     total = b.fma(*high, b.fma(*low, b.flush(addend)))
     write_vector(b, b.instr.operand("vdst"), _clamped(b, total))
 
 
 @custom("v_dot2_f32_bf16")
 def _dot2_bf16(b: Context) -> None:
-    """Here the addend comes last."""
-    (low, high), addend = _dot_sources(b, _from_bf16)
-    total = b.fadd(b.fma(*high, b.fmul(*low)), addend)
+    """Here the addend comes last, and modifiers leave it alone (CDNA4 ISA, V_DOT2_F32_BF16)."""
+    low, high = _dot_factors(b, _from_bf16)
+    total = b.fadd(b.fma(*high, b.fmul(*low)), raw_source(b, _sources(b)[2], "f32"))
     write_vector(b, b.instr.operand("vdst"), _clamped(b, total))
 
 
