@@ -77,7 +77,7 @@ def _table(rows: Sequence[Row], figures: Sequence[Figure]) -> Table:
     table.add_column("keeps")
     for row, figure in zip(rows, figures, strict=True):
         unit = " s" if row.kind == "seconds" else ""
-        value = f"{figure['value']:.2f}{unit}" if "value" in figure else "-"
+        value = f"{figure['value']:.2g}{unit}" if "value" in figure else "-"
         verdict = figure.get("reason") or row.verdict(figure["value"])
         table.add_row(row.name, row.title, value, f"{row.least:g}{unit}", f"{row.aim:g}{unit}", verdict)
     return table

@@ -57,7 +57,7 @@ class DeviceArray:
     def copy_from(self, source: Any) -> None:
         """Overwrites the array with a host array of its shape and dtype; UsageError for another."""
         host = np.asarray(source)
-        if host.shape != self.shape or host.dtype != self.dtype:
+        if host.shape != self.shape or resolve_dtype(host.dtype) != self.dtype:
             raise UsageError(f"cannot copy {host.dtype} {host.shape} into a device array of {self.dtype} {self.shape}")
         self._view()[...] = host
 
@@ -88,7 +88,8 @@ def resolve_dtype(dtype: Any) -> np.dtype:
         raise UsageError(f"{dtype!r} is no dtype of numpy or ml_dtypes") from error
     if resolved.hasobject or resolved.itemsize == 0:
         raise UsageError(f"elements of dtype {resolved} cannot be in device memory")
-    return resolved
+    # The device is little-endian, so that elements from another kind of host are turned round.
+    return resolved.newbyteorder("<") if resolved.byteorder == ">" else resolved
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:

@@ -100,3 +100,11 @@ def test_array_outlives_its_memory_only_as_an_error() -> None:
     with pytest.raises(MachineClosed, match="machine"):
         array.to_host()
     array.free()
+
+
+def test_big_endian_elements_are_turned_round() -> None:
+    with rjemu.Machine("gfx950_mi355x") as gpu:
+        array = gpu.to_device(np.arange(5, dtype=">i4"))
+        assert array.dtype == np.dtype("<i4")
+        assert gpu.vram.view(array.address, 8).tolist() == [0, 0, 0, 0, 1, 0, 0, 0]
+        assert array.to_host().tolist() == [0, 1, 2, 3, 4]
