@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import rjemu
 from rjemu.errors import MachineClosed, OutOfMemory, UsageError
 from rjemu.shm.vram import Vram
 from rjemu.vm.array import DeviceArray, resolve_dtype
