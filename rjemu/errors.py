@@ -42,6 +42,10 @@ class MachineClosed(UsageError):
     """The machine, or the array, has been closed or freed."""
 
 
+class ForkedMachine(MachineClosed):
+    """A machine, or something of it, used in a process that was forked from the one that opened it."""
+
+
 class DecodeError(RjemuError):
     """Bytes that are no instruction of the target."""
 

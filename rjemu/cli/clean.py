@@ -13,7 +13,7 @@ from rjemu.shm.orphans import find_orphans, remove_orphan
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "clean",
-        description="Remove this user's rjemu segments in shared memory whose process is gone.",
+        description="Remove this user's rjemu segments in shared memory that no process uses any more.",
     )
     parser.add_argument("--dry-run", action="store_true", help="only list them")
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
@@ -23,8 +23,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     orphans = find_orphans()
     if not arguments.dry_run:
-        for orphan in orphans:
-            remove_orphan(orphan)
+        orphans = [orphan for orphan in orphans if remove_orphan(orphan)]
     if arguments.json:
         print(json.dumps([asdict(orphan) for orphan in orphans], indent=2))
         return 0

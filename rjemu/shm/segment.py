@@ -1,14 +1,19 @@
 """Named shared-memory segments: sparse files of /dev/shm, mapped here and in every process that attaches.
 
-A segment is created by `Segment.create` and named `rjemu-<pid>-<id>-<role>`, so that one left behind by a killed
-process can be told from one in use (`rjemu.shm.orphans`). Pages take memory only once they are touched: a segment may
-be far larger than the host's memory. The files are opened directly rather than through
+A segment is named `rjemu-<pid>-<token>-<number>-<role>` after the process that created it; the token keeps apart processes
+that have the same pid, one after the other or in different containers. Pages take memory only once they are touched: a
+segment may be far larger than the host's memory. The files are opened directly rather than through
 `multiprocessing.shared_memory`, whose resource tracker would unlink a segment when any process that attached it ends.
+
+Every process that maps a segment holds a shared lock on its file, which the kernel drops with the process: a file that
+nobody has locked is one that a killed process left behind (`rjemu.shm.orphans`). A file gets its name only when it is
+complete and locked. Forked children get neither the mapping nor the lock.
 """
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
+import errno
 import fcntl
 import itertools
 import mmap
@@ -19,54 +24,67 @@ from typing import Any
 
 import numpy as np
 
-from rjemu.errors import OutOfMemory
+from rjemu.errors import ForkedMachine, OutOfMemory
+from rjemu.shm.guardian import guard
 
 SHM_DIRECTORY = Path("/dev/shm")
 NAME_PREFIX = "rjemu"
 
-_ids = itertools.count()
+_MADV_REMOVE, _MADV_DONTFORK = 9, 10
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Segment:
     """A mapped segment. `address` is where it starts in this process; `bytes` is the whole of it as uint8.
 
-    The creator unlinks the name on `close`, when the object is collected, and at interpreter exit. Every process that
-    maps a segment holds a shared lock on its file, which the kernel drops with the process.
+    The creator unlinks the name on `close`, when the object is collected, and at interpreter exit; its guardian does if it
+    is killed.
     """
 
     def __init__(self, name: str, descriptor: int, *, owner: bool) -> None:
         self.name = name
         self.size = os.fstat(descriptor).st_size
+        self.forked = False
         self._descriptor = descriptor
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-            self._map = mmap.mmap(descriptor, self.size)
+            self.bytes = _mapped(descriptor, self.size)
         except OSError as error:
             os.close(descriptor)
             if owner:
                 _unlink(name)
             raise OutOfMemory(f"cannot map {self.size} bytes of shared memory: {error.strerror}") from error
-        self.bytes: np.ndarray = np.frombuffer(self._map, np.uint8)
         self.address: int = self.bytes.ctypes.data
-        self._release = weakref.finalize(self, _release, name, descriptor, os.getpid() if owner else None)
+        self._release = weakref.finalize(self, _release, name, descriptor, owner)
+        _live.add(self)
 
     @classmethod
-    def create(cls, role: str, size: int) -> Segment:
-        """A new segment of `size` bytes, all zero. OutOfMemory if the host cannot hold even its page tables."""
-        while True:
-            name = f"{NAME_PREFIX}-{os.getpid()}-{next(_ids)}-{role}"
-            try:
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-                descriptor = os.open(SHM_DIRECTORY / name, flags, 0o600)
-            except FileExistsError:  # left behind by a killed process that had the same pid
-                continue
-            break
+    def create(cls, role: str, size: int, *, reserve: bool = False) -> Segment:
+        """A new segment of `size` bytes, all zero.
+
+        reserve: take its memory now, so that writing to it cannot fail. OutOfMemory if the host cannot hold that, or not
+        even the page tables of a sparse segment.
+        """
+        guard(SHM_DIRECTORY, _names.prefix)
+        descriptor = os.open(SHM_DIRECTORY, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(descriptor, size)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if reserve:
+                reserve_range(descriptor, 0, size, f"the segment {role!r}")
+            name = _give_name(descriptor, role)
         except OSError as error:
             os.close(descriptor)
-            _unlink(name)
             raise OutOfMemory(f"cannot create {size} bytes of shared memory: {error.strerror}") from error
+        except BaseException:
+            os.close(descriptor)
+            raise
         return cls(name, descriptor, owner=True)
 
     @classmethod
@@ -77,35 +95,133 @@ class Segment:
 
     def array(self, dtype: Any, shape: int | tuple[int, ...], offset: int = 0) -> np.ndarray:
         """The memory from byte `offset` on as an array, not a copy."""
-        # Through `bytes`, whose buffer export keeps the mapping alive: np.ndarray(buffer=) would not.
+        # Through `bytes`, which keeps the mapping alive: np.ndarray(buffer=) of the raw memory would not.
         return np.ndarray(shape, dtype, buffer=self.bytes[offset:])
+
+    def reserve(self, offset: int, nbytes: int, what: str) -> None:
+        """Take the memory of a range now, so that writing to it cannot fail. OutOfMemory, which names `what`, else."""
+        reserve_range(self._descriptor, offset, nbytes, what)
 
     def discard(self, offset: int, nbytes: int) -> None:
         """Gives whole pages back to the host; they read as zero from now on, in every process."""
-        self._map.madvise(mmap.MADV_REMOVE, offset, nbytes)
+        if _libc.madvise(self.address + offset, nbytes, _MADV_REMOVE):
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error))
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of host memory that the segment's touched pages take."""
         return os.fstat(self._descriptor).st_blocks * 512
 
+    def resident_in(self, offset: int, nbytes: int) -> int:
+        """Bytes of host memory that the written pages of a range take."""
+        end, at, found = offset + nbytes, offset, 0
+        while at < end:
+            try:
+                start = os.lseek(self._descriptor, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # no data from here to the end of the file
+                    break
+                raise
+            at = os.lseek(self._descriptor, start, os.SEEK_HOLE)
+            found += max(min(at, end) - start, 0)
+        return found
+
     @property
     def closed(self) -> bool:
+        """Whether it cannot be used any more: closed, or the parent's where this is a forked child."""
         return not self._release.alive
+
+    def check_not_forked(self) -> None:
+        """ForkedMachine in a child that was forked while the segment was open."""
+        if self.forked:
+            raise ForkedMachine(
+                "this process was forked from the one that opened the machine, and cannot use it: open one here, "
+                "or start the process by spawn or forkserver"
+            )
 
     def close(self) -> None:
         """Unlinks the name (creator only) and drops the mapping; arrays still held keep theirs until collected."""
         self._release()
-        del self.bytes
-        with contextlib.suppress(BufferError):  # an array over it is still alive: the mapping goes with the last one
-            self._map.close()
+        self.bytes = np.empty(0, np.uint8)
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child, which has no mapping of it."""
+        self.forked = True
+        if self._release.detach():
+            os.close(self._descriptor)
 
 
-def _release(name: str, descriptor: int, owner: int | None) -> None:
+class _Names:
+    """What the names of this process's segments start with, and their numbers."""
+
+    def __init__(self) -> None:
+        self.prefix = f"{NAME_PREFIX}-{os.getpid()}-{os.urandom(4).hex()}-"
+        self.numbers = itertools.count()
+
+
+_live: weakref.WeakSet[Segment] = weakref.WeakSet()
+_names = _Names()
+
+
+def reserve_range(descriptor: int, offset: int, nbytes: int, what: str) -> None:
+    """Take the memory of a range of a file of SHM_DIRECTORY. OutOfMemory if there is not that much."""
+    try:
+        os.posix_fallocate(descriptor, offset, nbytes)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+            raise
+        left = free_bytes()
+        raise OutOfMemory(f"{what} needs {nbytes} bytes of shared memory; {SHM_DIRECTORY} has {left} bytes left") from error
+
+
+def free_bytes() -> int:
+    """Bytes that SHM_DIRECTORY can still take."""
+    status = os.statvfs(SHM_DIRECTORY)
+    return status.f_bavail * status.f_frsize
+
+
+def _give_name(descriptor: int, role: str) -> str:
+    name = f"{_names.prefix}{next(_names.numbers)}-{role}"
+    # A directory descriptor, unused as the path is absolute, makes os.link follow the symbolic link of /proc.
+    os.link(f"/proc/self/fd/{descriptor}", SHM_DIRECTORY / name, src_dir_fd=descriptor)
+    return name
+
+
+def _mapped(descriptor: int, size: int) -> np.ndarray:
+    """uint8 [size]: the file's memory, which is unmapped when no array refers to it any more."""
+    address = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
+    if address == _MAP_FAILED:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    _libc.madvise(address, size, _MADV_DONTFORK)
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    # At exit the kernel unmaps: other threads may still use it.
+    weakref.finalize(memory, _unmap, address, size, os.getpid()).atexit = False
+    return np.ctypeslib.as_array(memory)
+
+
+def _unmap(address: int, size: int, pid: int) -> None:
+    if pid == os.getpid():  # a forked child has no mapping there, or one of its own
+        _libc.munmap(address, size)
+
+
+def _release(name: str, descriptor: int, owner: bool) -> None:
     os.close(descriptor)
-    if owner == os.getpid():  # a forked child must not unlink its parent's segments
+    if owner:
         _unlink(name)
 
 
 def _unlink(name: str) -> None:
     (SHM_DIRECTORY / name).unlink(missing_ok=True)
+
+
+def _leave_all_to_parent() -> None:
+    global _names
+    for segment in list(_live):
+        segment._leave_to_parent()
+    _live.clear()
+    _names = _Names()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.assemble import build, compile_hip, kernel_text, link
+from support.launchers import kill_unguarded, run_python
 
 from rjemu.cli import clean
 from rjemu.cli.main import COMMANDS, main
@@ -143,15 +143,12 @@ def test_help_does_not_load_the_machine() -> None:
 def test_clean_removes_what_a_killed_process_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = "from rjemu.shm.segment import Segment\ns = Segment.create('left', 4096)\nprint(s.name, flush=True)\ninput()"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    child = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    child = run_python(
+        "from rjemu.shm.segment import Segment\ns = Segment.create('left', 4096)\nprint(s.name, flush=True)\ninput()"
     )
     assert child.stdout is not None
     name = child.stdout.readline().strip()
-    child.send_signal(signal.SIGKILL)
-    child.communicate(timeout=60)
+    kill_unguarded(child)
     # Tests that run beside this one leave orphans of their own, and look for them.
     monkeypatch.setattr(clean, "find_orphans", lambda: [orphan for orphan in find_orphans() if orphan.name == name])
     assert main(["clean", "--dry-run", "--json"]) == 0

@@ -5,30 +5,19 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.launchers import SHM, guardian_of, kill_unguarded, run_python, segments_of, wait_until_gone
 
 from rjemu.errors import OutOfMemory
 from rjemu.shm.orphans import find_orphans, remove_orphan
 from rjemu.shm.segment import Segment
 
-SHM = Path("/dev/shm")
-
-
-def run_python(code: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-
 
 def test_name_says_who_and_what() -> None:
     segment = Segment.create("probe", 4096)
-    assert re.fullmatch(rf"rjemu-{os.getpid()}-\d+-probe", segment.name)
+    assert re.fullmatch(rf"rjemu-{os.getpid()}-[0-9a-f]{{8}}-\d+-probe", segment.name)
     assert (SHM / segment.name).stat().st_mode & 0o777 == 0o600
     segment.close()
     assert not (SHM / segment.name).exists()
@@ -102,38 +91,185 @@ def test_a_forked_child_that_exits_leaves_the_parents_segment() -> None:
     assert child.communicate(timeout=60) == ("True\n", "")
 
 
-def test_segments_of_a_killed_process_are_found_and_removed() -> None:
+KEEPER = """
+import time
+from rjemu.shm.segment import Segment
+segment = Segment.create("kept", 1 << 20)
+segment.bytes[:] = 1
+print(segment.name, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGABRT])
+def test_nothing_is_left_when_a_signal_ends_the_creator(number: signal.Signals) -> None:
+    child = run_python(KEEPER)
+    assert child.stdout is not None
+    name = child.stdout.readline().strip()
+    guardian = guardian_of(child.pid)
+    assert (SHM / name).exists()
+    child.send_signal(number)
+    child.communicate(timeout=60)
+    assert child.returncode == -number
+    assert wait_until_gone(child.pid) == []
+    guardian.wait(timeout=3)
+
+
+def test_signals_to_the_whole_group_do_not_reach_the_guardian() -> None:
+    """What Ctrl-C, a closed terminal and `kill -TERM -- -group` do."""
+    child = run_python("import os\nos.setsid()\n" + KEEPER)
+    assert child.stdout is not None
+    assert (SHM / child.stdout.readline().strip()).exists()
+    os.killpg(child.pid, signal.SIGTERM)
+    guardian = guardian_of(child.pid)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        guardian.send_signal(number)
+    child.communicate(timeout=60)
+    assert wait_until_gone(child.pid) == []
+
+
+def test_a_program_keeps_its_own_signal_handlers() -> None:
     child = run_python(
-        "from rjemu.shm.segment import Segment\nsegment = Segment.create('killed', 1 << 20)\nsegment.bytes[:] = 1\n"
-        "print(segment.name, flush=True)\nimport time\ntime.sleep(60)\n"
+        "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + KEEPER,
     )
+    assert child.stdout is not None
+    child.stdout.readline()
+    child.send_signal(signal.SIGTERM)
+    child.communicate(timeout=60)
+    assert child.returncode == 7
+    assert segments_of(child.pid) == []
+
+
+def test_a_killed_guardian_is_replaced_with_the_next_segment() -> None:
+    segment = Segment.create("first", 4096)
+    first = guardian_of(os.getpid())
+    first.kill()
+    first.wait(timeout=10)
+    other = Segment.create("second", 4096)
+    assert guardian_of(os.getpid()).pid != first.pid
+    segment.close()
+    other.close()
+
+
+def test_the_guardian_waits_for_no_forked_child() -> None:
+    child = run_python(
+        "import os, time\nfrom rjemu.shm.segment import Segment\nsegment = Segment.create('fork', 4096)\n"
+        "pid = os.fork()\nif pid == 0:\n    os.closerange(0, 3)\n    time.sleep(60)\n"
+        "print(pid, flush=True)\ntime.sleep(60)\n"
+    )
+    assert child.stdout is not None
+    forked = int(child.stdout.readline())
+    try:
+        child.kill()
+        child.communicate(timeout=60)
+        assert wait_until_gone(child.pid) == []
+    finally:
+        os.kill(forked, signal.SIGKILL)
+
+
+def test_a_forked_child_does_not_keep_the_parents_lock() -> None:
+    child = run_python(
+        "import os, time\nfrom rjemu.shm.segment import Segment\nsegment = Segment.create('fork', 4096)\n"
+        "pid = os.fork()\nif pid == 0:\n    os.closerange(0, 3)\n    time.sleep(60)\n"
+        "print(pid, segment.name, flush=True)\ntime.sleep(60)\n"
+    )
+    assert child.stdout is not None
+    forked, name = child.stdout.readline().split()
+    try:
+        kill_unguarded(child)
+        orphan = next(orphan for orphan in find_orphans() if orphan.name == name)
+        assert remove_orphan(orphan)
+    finally:
+        os.kill(int(forked), signal.SIGKILL)
+
+
+def test_a_forked_child_has_no_mapping_and_segments_of_its_own() -> None:
+    segment = Segment.create("fork", 4096)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with open("/proc/self/maps") as maps:
+                mapped = segment.name in maps.read()
+            own = Segment.create("own", 4096)
+            own.bytes[:] = 5
+            answer = f"{mapped} {segment.closed} {int(own.bytes.sum())} {own.name} {segments_of(os.getpid()) == [own.name]}"
+            segment.close()
+            own.close()
+            os.write(write, answer.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        mapped, closed, total, name, named = pipe.read().split()
+    os.waitpid(pid, 0)
+    assert (mapped, closed, total, named) == ("False", "True", str(5 * 4096), "True")
+    assert name.startswith(f"rjemu-{pid}-")
+    assert (SHM / segment.name).exists() and not segment.closed
+    segment.close()
+    assert wait_until_gone(pid) == []
+
+
+def test_segments_of_a_killed_process_are_found_and_removed() -> None:
+    child = run_python(KEEPER)
     assert child.stdout is not None
     name = child.stdout.readline().strip()
     assert name not in [orphan.name for orphan in find_orphans()]
-    child.send_signal(signal.SIGKILL)
-    child.wait(timeout=60)
-    child.communicate()
+    kill_unguarded(child)
     orphan = next(orphan for orphan in find_orphans() if orphan.name == name)
     assert (orphan.pid, orphan.resident_bytes) == (child.pid, 1 << 20)
-    remove_orphan(orphan)
-    remove_orphan(orphan)
+    assert remove_orphan(orphan)
+    assert not remove_orphan(orphan)
     assert not (SHM / name).exists()
+
+
+def test_the_pid_of_an_orphan_may_be_another_process_s() -> None:
+    """Only the lock tells: here the name has this process's own pid."""
+    child = run_python(KEEPER)
+    assert child.stdout is not None
+    name = child.stdout.readline().strip()
+    kill_unguarded(child)
+    renamed = name.replace(f"-{child.pid}-", f"-{os.getpid()}-")
+    (SHM / name).rename(SHM / renamed)
+    orphan = next(orphan for orphan in find_orphans() if orphan.name == renamed)
+    assert remove_orphan(orphan)
 
 
 def test_a_segment_still_mapped_by_another_process_is_no_orphan() -> None:
-    child = run_python(
-        "from rjemu.shm.segment import Segment\nsegment = Segment.create('kept', 4096)\nprint(segment.name, flush=True)\n"
-        "import time\ntime.sleep(60)\n"
-    )
+    child = run_python(KEEPER)
     assert child.stdout is not None
     name = child.stdout.readline().strip()
     attached = Segment.attach(name)
-    child.send_signal(signal.SIGKILL)
-    child.wait(timeout=60)
-    child.communicate()
+    kill_unguarded(child)
     assert name not in [orphan.name for orphan in find_orphans()]
     attached.close()
-    for orphan in find_orphans():
-        if orphan.name == name:
-            remove_orphan(orphan)
+    orphan = next(orphan for orphan in find_orphans() if orphan.name == name)
+    attached = Segment.attach(name)
+    assert not remove_orphan(orphan)
+    attached.close()
+    assert remove_orphan(orphan)
     assert not (SHM / name).exists()
+
+
+def test_reserved_memory_is_there_and_resident_ranges_are_counted() -> None:
+    segment = Segment.create("reserved", 1 << 20, reserve=True)
+    assert segment.resident_bytes == 1 << 20
+    segment.close()
+    segment = Segment.create("partly", 1 << 20)
+    segment.reserve(8192, 4096, "a page")
+    assert segment.resident_bytes == 4096
+    segment.bytes[8192] = segment.bytes[65536] = 1
+    assert segment.resident_in(0, 1 << 20) == 8192
+    assert segment.resident_in(0, 8192) == 0
+    assert segment.resident_in(8192 + 1024, 1 << 19) == 3072 + 4096
+    segment.close()
+
+
+def test_no_descriptors_are_left() -> None:
+    Segment.create("warm", 4096).close()
+    before = os.listdir("/proc/self/fd")
+    for _ in range(50):
+        segment = Segment.create("many", 1 << 30)
+        Segment.attach(segment.name).close()
+        segment.close()
+    assert os.listdir("/proc/self/fd") == before
