@@ -63,6 +63,7 @@ class MachineConfig:
     vram_bytes: int
     wave_quantum: int
     time_slice: int
+    devices: int = 1
 
     @property
     def waves_per_cu(self) -> int:

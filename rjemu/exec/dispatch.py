@@ -6,6 +6,7 @@ Made by `rjemu.vm` from the kernel descriptor, the metadata and the launch argum
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +25,8 @@ class DispatchSpec:
     mode: initial MODE register (FP_ROUND bits 3:0, FP_DENORM 7:4, DX10_CLAMP 8, IEEE 9, ... as CDNA3 ISA "MODE register").
     vgprs: vector registers the kernel may use; agprs likewise; sgprs.
     max_resident: workgroups that the hardware's occupancy lets the device hold at once. xcds: dies that the
-    workgroups are dealt out to, one after another. wave_quantum: instructions of a wave's turn. time_slice: wave
-    instructions after which a workgroup makes way for other resident ones.
+    workgroups are dealt out to, one after another. device: number of the GPU in the machine. wave_quantum: instructions
+    of a wave's turn. time_slice: wave instructions after which a workgroup makes way for other resident ones.
     """
 
     kernel: str
@@ -54,6 +55,7 @@ class DispatchSpec:
     wave_quantum: int = 16
     time_slice: int = 65536
     xcds: int = 1
+    device: int = 0
 
     @property
     def workgroups(self) -> int:
@@ -72,4 +74,4 @@ class DispatchResult:
 
     wave_instructions: int
     seconds: float
-    stats: dict[str, float] = field(default_factory=dict)
+    stats: dict[str, Any] = field(default_factory=dict)

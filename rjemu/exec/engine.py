@@ -16,7 +16,7 @@ from rjemu.exec.memory import AccessError
 from rjemu.exec.scheduler import scheduler_text
 from rjemu.shm.vram import GPU_BASE
 
-RUNTIME_FUNCTIONS = ("run", "undecoded", "exchange", CHECK_FUNCTION)
+RUNTIME_FUNCTIONS = ("run", "undecoded", "exchange", "increment", CHECK_FUNCTION)
 
 
 def runtime_object(cache: HandlerCache, wave: int) -> bytes:
@@ -40,19 +40,28 @@ class Runtime:
         # The loader owns the code: it lives as long as this object.
         self._loader = Loader()
         addresses = self._loader.load(code, list(RUNTIME_FUNCTIONS))
-        self.run, self.undecoded, exchange, self.check_lanes = (addresses[name] for name in RUNTIME_FUNCTIONS)
+        self.run, self.undecoded, exchange, increment, self.check_lanes = (addresses[name] for name in RUNTIME_FUNCTIONS)
         self._exchange = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)(exchange)
+        self._increment = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(increment)
 
     def exchange(self, address: int, value: int) -> int:
         """Atomically write a u32 at a host address, sequentially consistent; gives the old value."""
         return int(self._exchange(address, value))
 
+    def increment(self, address: int) -> None:
+        """Atomically add 1 to a u32 at a host address, sequentially consistent."""
+        self._increment(address)
+
 
 class Engine:
-    """Runs dispatches in this process. vram_host: host address of GPU_BASE here; allocations: that of the table."""
+    """Runs a dispatch in this process. vram_host: host address of GPU_BASE here; allocations: that of the table; bell: that
+    of a u32 whose change makes a run pause, None for never."""
 
-    def __init__(self, runtime: Runtime, table: HandlerTable, vram_host: int, allocations: int) -> None:
+    def __init__(
+        self, runtime: Runtime, table: HandlerTable, vram_host: int, allocations: int, bell: int | None = None
+    ) -> None:
         self._runtime = runtime
+        self._silent = np.zeros(1, np.uint32)
         self.table = table
         self.context = aligned_bytes(CTX["end"])
         self.state = np.zeros(3, np.uint64)
@@ -65,6 +74,7 @@ class Engine:
             "vram_delta": (vram_host - GPU_BASE) & 0xFFFFFFFFFFFFFFFF,
             "allocations": allocations,
             "check_lanes": runtime.check_lanes,
+            "bell": bell or self._silent.ctypes.data,
         }
         for name, value in longs.items():
             self.context[CTX[name] : CTX[name] + 8].view(np.uint64)[0] = value
@@ -79,14 +89,26 @@ class Engine:
         self.context[CTX["workgroups_done"] : CTX["end"]] = 0
         words = {"own_xcds": own_xcds, "own_xcd": own_xcd, "xcd_turn": own_xcd, "first_slot": first_slot}
         for name, value in words.items():
-            self.context[CTX[name] : CTX[name] + 4].view(np.uint32)[0] = value
+            self._set_word(name, value)
         self.state[:] = 1, 0, 0
 
+    def heard(self, bell: int) -> None:
+        """The bell's value that is no news: a run pauses at any other."""
+        self._set_word("bell_seen", bell)
+
+    def _set_word(self, name: str, value: int) -> None:
+        self.context[CTX[name] : CTX[name] + 4].view(np.uint32)[0] = value
+
     def run(self, dispatch: int, slots: int, count: int, budget: int) -> int:
-        """Run until the grid is exhausted, an event, or the budget (wave instructions) is used up: RUN_DONE, RUN_EVENT,
-        RUN_PAUSED or RUN_DEADLOCK. dispatch, slots: host addresses; count: slots there are."""
+        """Run until the grid is exhausted, an event, the budget (wave instructions) is used up or the bell rings: RUN_DONE,
+        RUN_EVENT, RUN_PAUSED or RUN_DEADLOCK. dispatch, slots: host addresses; count: slots there are."""
         self.state[2] = budget
         return int(self._run(self.context.ctypes.data, dispatch, slots, count, self.state.ctypes.data))
+
+    @property
+    def budget_left(self) -> int:
+        """What the last run left of its budget, below 0 if it is used up."""
+        return int(self.state[2:].view(np.int64)[0])
 
     @property
     def opened(self) -> int:

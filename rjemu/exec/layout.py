@@ -127,6 +127,8 @@ CTX: Final = fields(
     ("event_record", 8),  # host address of the record that left the loop
     ("event_wave", 8),  # host address of the wave that left the loop
     ("check_lanes", 8),  # address of allocation_check's function
+    ("bell", 8),  # host address of a u32: the run pauses between workgroups' turns once it is not bell_seen
+    ("bell_seen", 4),
     ("workgroups_done", 8),  # by this process in this dispatch
     ("instructions_done", 8),
     ("access_cache", 8),

@@ -45,6 +45,9 @@ class NativeExecutor:
         self._block = DispatchBlock(aligned_bytes(DISPATCH_BYTES))
         self._segment: Segment | None = None
 
+    def start(self) -> None:
+        """Nothing to start: everything runs in the caller's thread."""
+
     def add_code(self, address: int, nbytes: int) -> None:
         """Register an executable range of device memory."""
         index = self._codebook.add(address, nbytes)

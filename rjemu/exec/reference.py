@@ -67,6 +67,9 @@ class ReferenceExecutor:
         self.decoder = Decoder(target)
         self._ranges: dict[int, int] = {}
 
+    def start(self) -> None:
+        """Nothing to start: everything runs in the caller's thread."""
+
     def add_code(self, address: int, nbytes: int) -> None:
         self._ranges[address] = nbytes
 

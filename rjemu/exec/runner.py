@@ -16,7 +16,9 @@ from rjemu.isa.instruction import Instruction
 PAUSE_SECONDS = 0.05
 """How long a native run should last at most: Ctrl-C, timeouts and progress are looked at in between."""
 
-_FIRST_BUDGET = 100_000
+_FIRST_SPEED = 2_000_000.0
+"""Wave instructions per second that a native run is expected to make at first."""
+
 _NAMES = {number: name for name, number in EVENTS.items()}
 
 
@@ -43,23 +45,25 @@ class Runner:
         self._kernel = kernel
         self._dispatch = dispatch
         self._slots = slots
-        self._budget = _FIRST_BUDGET
+        self._speed = _FIRST_SPEED
 
-    def step(self) -> bool:
-        """Run for about PAUSE_SECONDS; whether no workgroup is left to run. Raises KernelFaults."""
+    def step(self, seconds: float = PAUSE_SECONDS) -> bool:
+        """Run for about so long, or until the engine's bell rings; whether no workgroup is left to run. KernelFaults."""
         started = time.perf_counter()
         while True:
-            status = self._engine.run(self._dispatch, self._slots.address, self._slots.count, self._budget)
+            budget = int(self._speed * seconds) + 1
+            status = self._engine.run(self._dispatch, self._slots.address, self._slots.count, budget)
             if status == RUN_DONE:
                 return True
             if status == RUN_DEADLOCK:
                 waiting = ", ".join(self._slots.waiting(self._engine.opened)[:16])
                 raise BarrierDeadlock(f"kernel {self._kernel}: no wave can go on; waiting: {waiting}")
             if status != RUN_EVENT:
-                self._budget = _next_budget(self._budget, time.perf_counter() - started)
+                if self._engine.budget_left < 0:
+                    self._speed *= min(max(seconds / (time.perf_counter() - started), 0.25), 4.0)
                 return False
             self._event()
-            if time.perf_counter() - started > PAUSE_SECONDS:
+            if time.perf_counter() - started > seconds:
                 return False
 
     def _event(self) -> None:
@@ -105,9 +109,3 @@ class Runner:
 
     def _place(self, slot: int, wave: int, lane: int | None, pc: int) -> FaultPlace:
         return FaultPlace(self._kernel, self._slots.workgroup(slot), wave, lane, pc, self._code.text(pc))
-
-
-def _next_budget(budget: int, seconds: float) -> int:
-    """The budget that should last PAUSE_SECONDS, changed by at most a factor of 4 at once."""
-    scale = PAUSE_SECONDS / max(seconds, 1e-6)
-    return int(budget * min(max(scale, 0.25), 4.0)) + 1

@@ -378,7 +378,9 @@ def _write_run(module: Module, wave: int) -> None:
     with b.loop():
         index = b.load_value(turn_slot, "u64")
         slot = b.offset(slots, index * stride)
-        with b.if_((b.load_value(budget_slot, "u64").bits("i64") < 0) | (b.get(dispatch, DISPATCH, "stop") != 0)):
+        rung = b.load_atomic(b.get_ptr(ctx, CTX, "bell"), "u32") != b.get(ctx, CTX, "bell_seen")
+        spent = b.load_value(budget_slot, "u64").bits("i64") < 0
+        with b.if_(spent | rung | (b.get(dispatch, DISPATCH, "stop") != 0)):
             b.ret(b.const("u32", RUN_PAUSED))
         with b.if_(b.get(slot, SLOT, "state") == SLOT_FREE):
             _spend(b, budget_slot, b.const("u64", ADMISSION_COST))
@@ -421,8 +423,12 @@ def _spend(b: Native, budget: Ptr, amount: Value) -> None:
 
 
 def _write_exchange(module: Module) -> None:
-    """i32 exchange(word, value): an atomic, sequentially consistent exchange, for Python's side of shared words."""
+    """i32 exchange(word, value) and void increment(word): atomic and sequentially consistent, for Python's side of shared
+    words."""
     b = IrLanes(module, 1)
-    value = b.make(TYPES["u32"], 1, "%value")
-    b.ret(b.atomic_rmw("xchg", Ptr("%word"), value))
+    b.ret(b.atomic_rmw("xchg", Ptr("%word"), b.make(TYPES["u32"], 1, "%value")))
     b.finish("exchange", "i32", "ptr %word, i32 %value")
+    b = IrLanes(module, 1)
+    b.atomic_rmw("add", Ptr("%word"), b.const("u32", 1))
+    b.ret()
+    b.finish("increment", "void", "ptr %word")

@@ -2,7 +2,8 @@
 
 A GPU address is `GPU_BASE + offset` in the segment. The address space is larger than the memory: a guard gap follows
 every allocation so that an overrun meets no neighbour, and neither gaps nor fragmentation use up VRAM, as with a
-GPU's page tables. The table is in a segment of its own, for native code and other processes to search.
+GPU's page tables. The table is in a segment of its own, for native code and other processes to search. The memories of
+several GPUs are consecutive ranges of one address space, which all of them reach.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ _WORTH_ASKING = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A live allocation: GPU address, bytes asked for, and what it is for."""
+    """A live allocation: GPU address, bytes asked for, what it is for, and the GPU whose memory it is in."""
 
     address: int
     nbytes: int
     label: str
+    device: int = 0
 
     @property
     def end(self) -> int:
@@ -144,22 +146,29 @@ class FreeSpace:
         del self._by_size[bisect.bisect_left(self._by_size, (size, start))]
 
 
+class _Memory:
+    """One GPU's part of the address space: what is free of it, and bytes of memory in use."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.space = FreeSpace(start, end)
+        self.used = 0
+
+
 class Vram:
-    """`size` bytes of device memory. Fresh memory reads as zero.
+    """The memory of `devices` GPUs, `size` bytes each. Fresh memory reads as zero.
 
     host_base: address in this process of GPU_BASE. table_address: address in this process of the table's header.
     Calls may come from several threads.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, devices: int = 1) -> None:
         self.size = round_up(size, PAGE)
         space = 2 * self.size + (TABLE_CAPACITY + 1) * GUARD
-        self._segment = Segment.create("vram", space)
+        self._segment = Segment.create("vram", devices * space)
         self.table = AllocationTable()
         self.host_base = self._segment.address
         self.table_address = self.table.address
-        self.used = 0
-        self._free = FreeSpace(_NULL_PAGE, space)
+        self._memories = [_Memory(max(k * space, _NULL_PAGE), (k + 1) * space) for k in range(devices)]
         self._live: dict[int, Allocation] = {}
         self._dropped: deque[int] = deque()
         self._lock = threading.Lock()
@@ -173,7 +182,16 @@ class Vram:
     def closed(self) -> bool:
         return self._segment.closed
 
-    def allocate(self, nbytes: int, align: int = PAGE, label: str = "") -> int:
+    @property
+    def used(self) -> int:
+        """Bytes of memory in use on all GPUs, whole pages."""
+        return sum(memory.used for memory in self._memories)
+
+    def used_on(self, device: int) -> int:
+        """Bytes of one GPU's memory in use."""
+        return self._memories[device].used
+
+    def allocate(self, nbytes: int, align: int = PAGE, label: str = "", device: int = 0) -> int:
         """The GPU address of `nbytes` new bytes, all zero, at a multiple of `align` (a power of two; at least PAGE holds).
 
         UsageError for a negative size or a bad alignment; OutOfMemory if device or host have not that much left.
@@ -184,15 +202,16 @@ class Vram:
             self._check_open()
             while self._dropped:
                 self._free_now(self._dropped.popleft())
+            memory = self._memories[device]
             taken = round_up(max(nbytes, 1), PAGE)
-            self._check_left(nbytes, taken)
-            offset = self._free.take(taken + GUARD, max(align, PAGE))
+            self._check_left(nbytes, taken, self.size - memory.used)
+            offset = memory.space.take(taken + GUARD, max(align, PAGE))
             if offset is None:
                 raise OutOfMemory(f"no {nbytes} contiguous bytes aligned to {align} are left in device memory")
-            allocation = Allocation(GPU_BASE + offset, nbytes, label)
+            allocation = Allocation(GPU_BASE + offset, nbytes, label, device)
             self._live[allocation.address] = allocation
             self.table.insert(allocation.address, allocation.end)
-            self.used += taken
+            memory.used += taken
         return allocation.address
 
     def free(self, address: int) -> None:
@@ -253,18 +272,18 @@ class Vram:
         self.table.remove(address)
         taken = round_up(max(allocation.nbytes, 1), PAGE)
         offset = address - GPU_BASE
+        memory = self._memories[allocation.device]
         self._segment.discard(offset, taken)
-        self._free.give(offset, taken + GUARD)
-        self.used -= taken
+        memory.space.give(offset, taken + GUARD)
+        memory.used -= taken
 
     def _check_open(self) -> None:
         if self.closed:
             raise MachineClosed("the device memory has been closed")
 
-    def _check_left(self, nbytes: int, taken: int) -> None:
+    def _check_left(self, nbytes: int, taken: int, left: int) -> None:
         if self.table.count == self.table.capacity:
             raise OutOfMemory(f"{self.table.capacity} allocations are live, which is the most there can be")
-        left = self.size - self.used
         if taken > left:
             raise OutOfMemory(f"{nbytes} bytes asked for, {left} of {self.size} bytes of device memory left")
         if taken < _WORTH_ASKING:

@@ -15,18 +15,18 @@ from rjemu.shm.vram import Vram
 
 
 class DeviceArray:
-    """A C-contiguous array in device memory; `address` is its GPU address.
+    """A C-contiguous array in the memory of GPU number `device`; `address` is its GPU address.
 
     Elements are numpy's, ml_dtypes' included (its 4- and 6-bit types take one byte each, as on the host). The memory
     is released by `free`, when the object is collected, or with the machine.
     """
 
-    def __init__(self, vram: Vram, shape: int | Sequence[int], dtype: Any, label: str = "") -> None:
+    def __init__(self, vram: Vram, shape: int | Sequence[int], dtype: Any, device: int = 0) -> None:
         self._address: int | None = None
         self._vram = vram
         self.shape = _shape(shape)
         self.dtype = resolve_dtype(dtype)
-        self._address = vram.allocate(self.nbytes, label=label or f"array {self.dtype}{list(self.shape)}")
+        self._address = vram.allocate(self.nbytes, label=f"array {self.dtype}{list(self.shape)}", device=device)
 
     @property
     def size(self) -> int:

@@ -97,14 +97,16 @@ def dispatch_spec(
     resources: Resources,
     memory: LaunchMemory,
     config: MachineConfig,
+    device: int = 0,
 ) -> DispatchSpec:
-    """The dispatch of a kernel whose code object is at `image_address`."""
+    """The dispatch of a kernel whose code object is at `image_address`, on GPU number `device`."""
     descriptor = kernel.descriptor
     entry = image_address + kernel.entry_offset
     if descriptor.kernarg_preload_length:
         entry += PRELOAD_PROLOGUE_BYTES
     return DispatchSpec(
         kernel=kernel.name,
+        device=device,
         target=config.target,
         entry=entry,
         wave_size=descriptor.wave_size,

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rjemu.code import CodeObject, Kernel, KernelMetadata
 from rjemu.errors import MachineClosed
 from rjemu.exec.dispatch import DispatchResult
+from rjemu.vm.executor import Progress
 from rjemu.vm.geometry import Extent
 
 if TYPE_CHECKING:
-    from rjemu.vm.machine import Machine
-
-Progress = Callable[[int, int], None]
-"""Called now and then during a launch with workgroups finished and workgroups in all."""
+    from rjemu.vm.device import Device
 
 
 class Module:
-    """A loaded code object; `module["name"]` is a kernel. It stays loaded until `unload` or the machine's end."""
+    """A code object on one GPU; `module["name"]` is a kernel. It stays loaded until `unload` or the machine's end."""
 
-    def __init__(self, machine: Machine, code: CodeObject, address: int) -> None:
-        self.machine = machine
+    def __init__(self, device: Device, code: CodeObject, address: int) -> None:
+        self.device = device
         self.code = code
         self._address: int | None = address
 
@@ -45,7 +43,7 @@ class Module:
         """Releases the code's memory; a second call does nothing."""
         address, self._address = self._address, None
         if address is not None:
-            self.machine.unload(self.code, address)
+            self.device.unload(self.code, address)
 
     def __getitem__(self, name: str) -> LoadedKernel:
         """The kernel of that name; KernelNotFound lists those there are."""
@@ -95,7 +93,7 @@ class LoadedKernel:
         LaunchError for what does not fit the kernel; KernelFault for what it does wrong; LaunchTimeout;
         LaunchInterrupted on Ctrl-C. Memory keeps what was written before.
         """
-        return self.module.machine.launch(
+        return self.module.device.launch(
             self, grid, block, args, global_size=global_size, kernarg=kernarg, lds_bytes=lds_bytes, timeout=timeout,
             progress=progress,
         )  # fmt: skip

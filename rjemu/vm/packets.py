@@ -5,6 +5,8 @@ Layouts: HSA Platform System Architecture, "AQL kernel dispatch packet", and ROC
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
 from rjemu.isa.apertures import LDS_APERTURE, SCRATCH_APERTURE
@@ -55,13 +57,16 @@ _HEADER = _PACKET_TYPE_KERNEL_DISPATCH | _SCOPE_SYSTEM << 9 | _SCOPE_SYSTEM << 1
 
 
 class AqlQueue:
-    """A queue in device memory: its `amd_queue_t`, and a ring of the packets dispatched last."""
+    """A queue in device memory: its `amd_queue_t`, and a ring of the packets dispatched last. Threads may share it."""
 
     SLOTS = 64
 
-    def __init__(self, vram: Vram) -> None:
-        self.address = vram.allocate(AMD_QUEUE.itemsize, label="queue")
-        self.ring_address = vram.allocate(self.SLOTS * DISPATCH_PACKET.itemsize, label="queue packets")
+    def __init__(self, vram: Vram, device: int = 0) -> None:
+        self._vram = vram
+        self._freed = False
+        self._lock = threading.Lock()
+        self.address = vram.allocate(AMD_QUEUE.itemsize, label="queue", device=device)
+        self.ring_address = vram.allocate(self.SLOTS * DISPATCH_PACKET.itemsize, label="queue packets", device=device)
         self._queue = vram.view(self.address, AMD_QUEUE.itemsize).view(AMD_QUEUE)[0]
         self._ring = vram.view(self.ring_address, self.SLOTS * DISPATCH_PACKET.itemsize).view(DISPATCH_PACKET)
         self._queue["type"] = _QUEUE_TYPE_MULTI
@@ -76,8 +81,6 @@ class AqlQueue:
         self, geometry: Geometry, kernel_object: int, kernarg_address: int, private_bytes: int, group_bytes: int
     ) -> tuple[int, int]:
         """Writes the packet of a dispatch; its id and its GPU address."""
-        dispatch_id = int(self._queue["write_dispatch_id"])
-        slot = dispatch_id % self.SLOTS
         packet = np.zeros((), DISPATCH_PACKET)
         packet["header"] = _HEADER
         packet["setup"] = geometry.dimensions
@@ -87,7 +90,21 @@ class AqlQueue:
         packet["group_segment_size"] = group_bytes
         packet["kernel_object"] = kernel_object
         packet["kernarg_address"] = kernarg_address
-        self._ring[slot] = packet
-        self._queue["write_dispatch_id"] = dispatch_id + 1
-        self._queue["read_dispatch_id"] = dispatch_id
+        with self._lock:
+            dispatch_id = int(self._queue["write_dispatch_id"])
+            slot = dispatch_id % self.SLOTS
+            self._ring[slot] = packet
+            self._queue["write_dispatch_id"] = dispatch_id + 1
+            self._queue["read_dispatch_id"] = dispatch_id
         return dispatch_id, self.ring_address + slot * DISPATCH_PACKET.itemsize
+
+    @property
+    def freed(self) -> bool:
+        return self._freed or self._vram.closed
+
+    def free(self) -> None:
+        """Releases its memory; no kernel that knows it may run any more. Nothing to do once the machine is closed."""
+        if not self.freed:
+            self._freed = True
+            self._vram.free(self.address)
+            self._vram.free(self.ring_address)

@@ -1,7 +1,8 @@
 """The machine's control block in shared memory: what the launcher and its workers tell each other without messages.
 
-One segment: a header, a record per worker, and the dispatch slots (each a header, a DISPATCH block and its templates).
-Words that both sides change are written by atomic exchange (`exec.engine.Runtime.exchange`).
+One segment: a header, a record per worker, a record per worker and dispatch slot, and the dispatch slots (each a header,
+a DISPATCH block and its templates). Words that both sides change are written by atomic exchange
+(`exec.engine.Runtime.exchange`).
 """
 
 from __future__ import annotations
@@ -19,50 +20,58 @@ KERNEL_NAME_BYTES = 256
 
 HEADER = fields(
     0,
-    ("doorbell", 4),  # futex: the workers sleep on it; counts up when there is something new to look at
-    (
-        "attention",
-        4,
-    ),  # futex: launching threads sleep on it; a worker has left a dispatch or asks for something
+    ("attention", 4),  # futex: counts up when a worker has started
     ("shutdown", 4),  # not 0: workers end
     ("workers", 4),
 )
-HEADER_BYTES = 64
+HEADER_BYTES = 4096
 
 WORKER = fields(
     0,
-    ("active", 4),  # 1 + the dispatch slot that the worker is in, 0 for none
+    ("bell", 4),  # futex: the worker sleeps on it; counts up when there is something new for it
+    ("invited", 4),  # bit k: it shall take part in the dispatch of slot k
+    ("active", 4),  # bit k: it is in that dispatch
     ("pid", 4),
     ("ready", 4),  # set up and listening
     ("cpu", 4),
     ("requests", 4),  # counts the messages sent to the launcher
-    ("generation", 4),  # of the dispatch that the figures below are about
-    ("opened", 4),  # slots in use in that dispatch
+)
+WORKER_BYTES = 64
+
+PART = fields(
+    0,
+    ("generation", 4),  # of the dispatch that this is about
+    ("opened", 4),  # workgroup slots in use
     ("workgroups", 8),
     ("instructions", 8),
     ("busy_ns", 8),
     ("started_ns", 8),  # CLOCK_MONOTONIC
     ("ended_ns", 8),
 )
-WORKER_BYTES = 128
+"""What a worker does, or did, in the dispatch of a slot."""
+PART_BYTES = 64
 
 OPEN, CLOSED = 1, 0
 SLOT_HEADER = fields(
     0,
     ("state", 4),  # OPEN: workers may enter
     ("generation", 4),  # counts the dispatches that the slot has held
+    ("attention", 4),  # futex: the launching thread sleeps on it; a worker has left the dispatch or asks for something
     ("journal", 4),  # journal entries that a worker must have applied
-    ("first_worker", 4),  # workers first_worker ... last_worker - 1 take part
-    ("last_worker", 4),
-    ("resident", 4),  # workgroups that the workers together may hold at once
+    ("device", 4),
+    ("takers", 4),  # workers that take part
+    ("resident", 4),  # workgroups that they may hold at once, together
     ("lds_bytes", 4),
     ("name_bytes", 4),
     ("name", 8),
     ("_name", KERNEL_NAME_BYTES - 8),
+    ("places", 8),  # u16 [MAX_WORKERS]: 1 + the worker's place among those that take part, 0: it does not
+    ("_places", MAX_WORKERS * 2 - 8),
 )
-SLOT_HEADER_BYTES = 512
+SLOT_HEADER_BYTES = 4096
 SLOT_BYTES = -(-(SLOT_HEADER_BYTES + DISPATCH_BYTES) // 4096) * 4096
-SLOTS_OFFSET = 4096 + MAX_WORKERS * WORKER_BYTES
+PARTS_OFFSET = HEADER_BYTES + MAX_WORKERS * WORKER_BYTES
+SLOTS_OFFSET = PARTS_OFFSET + MAX_WORKERS * DISPATCH_SLOTS * PART_BYTES
 
 
 class Record:
@@ -90,6 +99,27 @@ class Record:
         return self.address + self._layout[name]
 
 
+class DispatchSlot(Record):
+    """The header of a dispatch slot. places: uint16 [MAX_WORKERS]. dispatch: uint8 [DISPATCH_BYTES]."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        super().__init__(memory[:SLOT_HEADER_BYTES], SLOT_HEADER)
+        self.dispatch = memory[SLOT_HEADER_BYTES : SLOT_HEADER_BYTES + DISPATCH_BYTES]
+        self.places = memory[SLOT_HEADER["places"] :][: 2 * MAX_WORKERS].view(np.uint16)
+        self._name = memory[SLOT_HEADER["name"] :][:KERNEL_NAME_BYTES]
+
+    @property
+    def kernel_name(self) -> str:
+        """The kernel's name, cut to KERNEL_NAME_BYTES."""
+        return self._name[: self.word("name_bytes")].tobytes().decode("utf-8", "replace")
+
+    @kernel_name.setter
+    def kernel_name(self, name: str) -> None:
+        data = name.encode()[:KERNEL_NAME_BYTES]
+        self._name[: len(data)] = np.frombuffer(data, np.uint8)
+        self.set_word("name_bytes", len(data))
+
+
 class Control:
     """Views of a control block."""
 
@@ -98,11 +128,10 @@ class Control:
         memory = segment.bytes
         self.header = Record(memory[:HEADER_BYTES], HEADER)
         self.workers = [
-            Record(memory[4096 + k * WORKER_BYTES : 4096 + (k + 1) * WORKER_BYTES], WORKER)
-            for k in range(self.header.word("workers"))
+            Record(memory[start : start + WORKER_BYTES], WORKER)
+            for start in range(HEADER_BYTES, HEADER_BYTES + self.header.word("workers") * WORKER_BYTES, WORKER_BYTES)
         ]
-        self.slots = [self._slot(memory, k) for k in range(DISPATCH_SLOTS)]
-        self.dispatches = [self._dispatch(memory, k) for k in range(DISPATCH_SLOTS)]
+        self.slots = [DispatchSlot(memory[SLOTS_OFFSET + k * SLOT_BYTES :][:SLOT_BYTES]) for k in range(DISPATCH_SLOTS)]
 
     @classmethod
     def create(cls, workers: int) -> Control:
@@ -110,29 +139,11 @@ class Control:
         Record(segment.bytes[:HEADER_BYTES], HEADER).set_word("workers", workers)
         return cls(segment)
 
-    @staticmethod
-    def _slot(memory: np.ndarray, k: int) -> Record:
-        start = SLOTS_OFFSET + k * SLOT_BYTES
-        return Record(memory[start : start + SLOT_HEADER_BYTES], SLOT_HEADER)
-
-    @staticmethod
-    def _dispatch(memory: np.ndarray, k: int) -> np.ndarray:
-        """uint8 [DISPATCH_BYTES] of slot k."""
-        start = SLOTS_OFFSET + k * SLOT_BYTES + SLOT_HEADER_BYTES
-        return memory[start : start + DISPATCH_BYTES]
-
-    def kernel_name(self, k: int) -> str:
-        """The name of the kernel in slot k, cut to KERNEL_NAME_BYTES."""
-        start = SLOTS_OFFSET + k * SLOT_BYTES + SLOT_HEADER["name"]
-        count = self.slots[k].word("name_bytes")
-        return self.segment.bytes[start : start + count].tobytes().decode("utf-8", "replace")
-
-    def set_kernel_name(self, k: int, name: str) -> None:
-        data = name.encode()[:KERNEL_NAME_BYTES]
-        start = SLOTS_OFFSET + k * SLOT_BYTES + SLOT_HEADER["name"]
-        self.segment.bytes[start : start + len(data)] = np.frombuffer(data, np.uint8)
-        self.slots[k].set_word("name_bytes", len(data))
+    def part(self, worker: int, slot: int) -> Record:
+        """What a worker does in the dispatch of a slot."""
+        start = PARTS_OFFSET + (worker * DISPATCH_SLOTS + slot) * PART_BYTES
+        return Record(self.segment.bytes[start : start + PART_BYTES], PART)
 
     def close(self) -> None:
-        self.header = self.workers = self.slots = self.dispatches = None  # type: ignore[assignment]
+        self.header = self.workers = self.slots = None  # type: ignore[assignment]
         self.segment.close()

@@ -23,7 +23,7 @@ def start_worker(setup: Setup) -> tuple[Any, Connection]:
     with _LOCK, _without_main_module():
         context.set_forkserver_preload(_PRELOAD)
         here, there = context.Pipe()
-        process = context.Process(target=worker_main, args=(setup, there), name=f"rjemu {setup.name}", daemon=True)
+        process = context.Process(target=worker_main, args=(setup, there), name=f"rjemu {setup.role.name}", daemon=True)
         process.start()
         there.close()
     return process, here

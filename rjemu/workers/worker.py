@@ -1,5 +1,5 @@
-"""A worker process: an engine or a dispatch worker of a machine. It sleeps on the machine's doorbell, enters open
-dispatches and runs their workgroups until none is left.
+"""A worker process: an engine or a dispatch worker of a machine. It sleeps on its bell, enters the dispatches that it is
+invited to, and runs their workgroups until none is left; it takes turns among several dispatches.
 
 What it cannot do itself (decoding and compiling code that is met for the first time) it asks of the launcher, over its
 connection; what it has learnt so far stands in the journal.
@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import psutil
 from multiprocess.connection import Connection
 
@@ -22,32 +23,39 @@ from rjemu.exec.engine import Engine, Runtime
 from rjemu.exec.handlers import HandlerTable
 from rjemu.exec.journal import DropProgram, Entry, NewProgram
 from rjemu.exec.prepare import DispatchBlock
-from rjemu.exec.runner import Runner
-from rjemu.exec.slots import Slots
+from rjemu.exec.runner import PAUSE_SECONDS
 from rjemu.isa.instruction import Instruction
 from rjemu.shm import futex
 from rjemu.shm.segment import Segment
-from rjemu.workers.control import OPEN, Control
+from rjemu.workers.control import DISPATCH_SLOTS, OPEN, Control, Record
+from rjemu.workers.part import Part, resident_slots
+from rjemu.workers.roles import Role
+
+WAVES_BYTES = 4 << 30
+"""Address space for a worker's resident workgroups of one dispatch; memory is taken only where it is used."""
+
+KEPT_BYTES = 64 << 20
+"""What of it keeps its memory from dispatch to dispatch."""
 
 IDLE_SECONDS = 0.25
 """How long a worker sleeps at most before it looks whether the launcher is still there."""
 
 SPIN_SECONDS = 50e-6
-"""How long it looks at the doorbell before it sleeps: a launch that follows another finds it awake."""
+"""How long it looks at its bell before it sleeps: a launch that follows another finds it awake."""
+
+TURN_SECONDS = 0.004
+"""How long a dispatch has the worker for itself where it is in several."""
 
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a worker needs to start. own_xcds, own_xcd: it takes first the workgroups of XCDs x with
-    x mod own_xcds == own_xcd."""
+    """What a worker needs to start."""
 
     index: int
-    name: str
+    role: Role
     cpu: int
-    own_xcds: int
-    own_xcd: int
     wave_size: int
     runtime: bytes
     control: str
@@ -56,43 +64,43 @@ class Setup:
     waves: str
 
 
-def share(resident: int, workers: int, place: int) -> tuple[int, int]:
-    """(first, count): the slots of worker `place` when `workers` workers share `resident` of them."""
-    whole, rest = divmod(resident, workers)
-    return place * whole + min(place, rest), whole + (place < rest)
-
-
 class LauncherGone(Exception):
     """The launcher has ended, or wants this worker to end."""
 
 
-class RemoteCode:
-    """The machine's code, seen from a worker: `exec.runner.Code` by questions to the launcher."""
+def wave_memory(waves: Segment, k: int) -> np.ndarray:
+    """uint8 [WAVES_BYTES]: a worker's wave memory for dispatch slot k."""
+    return waves.bytes[k * WAVES_BYTES : (k + 1) * WAVES_BYTES]
 
-    def __init__(self, worker: Worker) -> None:
+
+class RemoteCode:
+    """The machine's code, seen from a worker in the dispatch of slot k: `exec.runner.Code` by questions to the launcher."""
+
+    def __init__(self, worker: Worker, k: int) -> None:
         self._worker = worker
+        self._k = k
 
     def program_of(self, pc: int) -> int | None:
         return self._worker.program_of(pc)
 
     def mode_class(self, mode_key: int) -> int:
-        return int(self._worker.ask("mode_class", mode_key))
+        return int(self._worker.ask(self._k, "mode_class", mode_key))
 
     def decode(self, pc: int, mode_class: int) -> bool:
-        return bool(self._worker.ask("decode", pc, mode_class))
+        return bool(self._worker.ask(self._k, "decode", pc, mode_class))
 
     def instruction(self, pc: int) -> Instruction:
-        instr: Instruction = self._worker.ask("instruction", pc)
+        instr: Instruction = self._worker.ask(self._k, "instruction", pc)
         return instr
 
     def text(self, pc: int) -> str:
-        return str(self._worker.ask("text", pc))
+        return str(self._worker.ask(self._k, "text", pc))
 
     def nearest(self, address: int) -> str:
-        return str(self._worker.ask("nearest", address))
+        return str(self._worker.ask(self._k, "nearest", address))
 
     def refresh(self) -> None:
-        self._worker.ask("refresh")
+        self._worker.ask(self._k, "refresh")
 
 
 class Worker:
@@ -108,17 +116,19 @@ class Worker:
         self._waves = Segment.attach(setup.waves)
         self._runtime = Runtime(setup.runtime)
         self._handlers = HandlerTable(self._runtime.undecoded)
-        self._engine = Engine(self._runtime, self._handlers, self._vram.address, self._table.address)
+        self._engines: list[Engine] = []
+        self._idle_engines: list[Engine] = []
         self._applied = 0
         self._programs: dict[int, tuple[Segment, NewProgram]] = {}
         self._entered: dict[int, int] = {}
+        self._parts: dict[int, Part] = {}
 
     # --- the launcher's side -----------------------------------------------------------------------------------------
 
-    def ask(self, name: str, *arguments: Any) -> Any:
-        """Have the launcher carry out a method of its codebook, and apply what the journal has gained. Raises what that
-        raised."""
-        self.tell("ask", name, arguments, self._applied)
+    def ask(self, k: int, name: str, *arguments: Any) -> Any:
+        """Have the launcher's thread of dispatch slot k carry out a method of its codebook, and apply what the journal has
+        gained. Raises what that raised."""
+        self.tell(k, "ask", name, arguments, self._applied)
         try:
             result, error, entries = self._connection.recv()
         except (EOFError, OSError) as gone:
@@ -129,19 +139,20 @@ class Worker:
             raise error
         return result
 
-    def tell(self, *message: Any) -> None:
-        """Send a message and ring for the launcher."""
+    def tell(self, k: int, *message: Any) -> None:
+        """Send a message and ring for the launcher's thread of slot k."""
         try:
             self._connection.send(message)
         except OSError as gone:
             raise LauncherGone from gone
         self._record.set_word("requests", self._record.word("requests") + 1)
-        self._ring()
+        self._ring(self._control.slots[k])
 
-    def _ring(self) -> None:
-        header = self._control.header
-        self._runtime.exchange(header.field_address("attention"), (header.word("attention") + 1) & 0xFFFFFFFF)
-        futex.wake(header.field_address("attention"))
+    def _ring(self, record: Record) -> None:
+        """Wake the launcher's thread that sleeps on a record's `attention`."""
+        address = record.field_address("attention")
+        self._runtime.increment(address)
+        futex.wake(address)
 
     def _apply(self, entry: Entry) -> None:
         self._applied += 1
@@ -151,11 +162,13 @@ class Worker:
             except FileNotFoundError:  # dropped again since: a later entry says so
                 return
             self._programs[entry.index] = (segment, entry)
-            self._engine.set_program(entry.index, segment.address, entry.base, entry.nbytes)
+            for engine in self._engines:
+                engine.set_program(entry.index, segment.address, entry.base, entry.nbytes)
         elif isinstance(entry, DropProgram):
             if entry.index in self._programs:
                 segment, _ = self._programs.pop(entry.index)
-                self._engine.set_program(entry.index, 0, 0, 0)
+                for engine in self._engines:
+                    engine.set_program(entry.index, 0, 0, 0)
                 segment.close()
         else:
             self._handlers.apply(entry)
@@ -174,20 +187,38 @@ class Worker:
         self._record.set_word("pid", os.getpid())
         self._record.set_word("cpu", self._setup.cpu)
         self._record.set_word("ready", 1)
-        self._ring()
-        header = self._control.header
-        bell = header.field_address("doorbell")
+        self._ring(self._control.header)
         while True:
-            seen = header.word("doorbell")
-            slot = self._open_dispatch()
-            if slot is not None:
-                self._enter(slot)
-                continue
+            bell = self._record.word("bell")
+            self._join()
+            if self._parts:
+                self._take_turns(bell)
+            else:
+                self._sleep(bell)
+
+    def _take_turns(self, bell: int) -> None:
+        """Let every dispatch that the worker is in go on for a while, the less the more there are."""
+        seconds = PAUSE_SECONDS if len(self._parts) == 1 else TURN_SECONDS
+        for part in list(self._parts.values()):
+            part.engine.heard(bell)
+            try:
+                over = part.step(seconds)
+            except KernelFault as fault:
+                self.tell(part.k, "fault", part.k, part.generation, fault)
+                over = True
+            if over:
+                self._leave(part)
+        if self._parts:
             self._look_around()
-            until = time.perf_counter() + SPIN_SECONDS
-            while header.word("doorbell") == seen and time.perf_counter() < until:
-                pass
-            futex.wait(bell, seen, IDLE_SECONDS)
+
+    def _sleep(self, bell: int) -> None:
+        """Until the bell rings, or it is time to look around."""
+        until = time.perf_counter() + SPIN_SECONDS
+        while time.perf_counter() < until:
+            if self._record.word("bell") != bell:
+                return
+        self._look_around()
+        futex.wait(self._record.field_address("bell"), bell, IDLE_SECONDS)
 
     def _look_around(self) -> None:
         """Raise LauncherGone if there is nobody left to work for."""
@@ -199,58 +230,55 @@ class Worker:
         except (EOFError, OSError) as gone:
             raise LauncherGone from gone
 
-    def _open_dispatch(self) -> int | None:
-        """A dispatch that this worker takes part in and has not been in yet."""
-        for k, slot in enumerate(self._control.slots):
-            if slot.word("state") != OPEN or self._entered.get(k) == slot.word("generation"):
-                continue
-            if slot.word("first_worker") <= self._setup.index < slot.word("last_worker"):
-                return k
-        return None
+    def _join(self) -> None:
+        """Enter what the worker is invited to and has not been in yet."""
+        invited = self._record.word("invited")
+        for k in range(DISPATCH_SLOTS):
+            if invited >> k & 1:
+                generation = self._control.slots[k].word("generation")
+                if self._entered.get(k) != generation:
+                    self._entered[k] = generation
+                    self._enter(k, generation)
 
-    def _enter(self, k: int) -> None:
+    def _enter(self, k: int, generation: int) -> None:
         """Take part in the dispatch of slot k, unless it has closed meanwhile."""
         slot = self._control.slots[k]
-        generation = slot.word("generation")
-        self._entered[k] = generation
-        self._runtime.exchange(self._record.field_address("active"), k + 1)
-        try:
-            if slot.word("state") == OPEN and slot.word("generation") == generation:
-                self._take_part(k, generation)
-        except KernelFault as fault:
-            self.tell("fault", k, generation, fault)
-        finally:
-            self._runtime.exchange(self._record.field_address("active"), 0)
-            self._ring()
-
-    def _take_part(self, k: int, generation: int) -> None:
-        slot = self._control.slots[k]
-        started = time.monotonic_ns()
-        self._record.set_long("started_ns", started)
-        self._record.set_word("generation", generation)
-        self._record.set_word("opened", 0)
+        self._set_active(self._record.word("active") | 1 << k)
+        if slot.word("state") != OPEN or slot.word("generation") != generation:
+            self._set_inactive(k)
+            return
         if slot.word("journal") > self._applied:
-            self.ask("catch_up")
-        block = DispatchBlock(self._control.dispatches[k])
-        layout = block.long("waves_offset"), block.long("slot_stride")
-        place = self._setup.index - slot.word("first_worker")
-        first, count = share(slot.word("resident"), slot.word("last_worker") - slot.word("first_worker"), place)
-        slots = Slots(self._waves.bytes, layout, count, self._setup.wave_size)
-        slots.clear()
-        self._engine.begin(self._setup.own_xcds, self._setup.own_xcd, first)
-        runner = Runner(
-            self._engine, RemoteCode(self), self._control.kernel_name(k), slot.word("lds_bytes"), block.address, slots
-        )
-        try:
-            while not block.word("stop") and not runner.step():
-                self._record.set_word("opened", self._engine.opened)
-                self._look_around()
-        finally:
-            ended = time.monotonic_ns()
-            self._record.set_long("workgroups", self._engine.long("workgroups_done"))
-            self._record.set_long("instructions", self._engine.long("instructions_done"))
-            self._record.set_long("busy_ns", ended - started)
-            self._record.set_long("ended_ns", ended)
+            self.ask(k, "catch_up")
+        engine = self._idle_engines.pop() if self._idle_engines else self._new_engine()
+        first, slots = resident_slots(slot, self._setup.index, wave_memory(self._waves, k), self._setup.wave_size)
+        xcds = DispatchBlock(slot.dispatch).word("xcds")
+        engine.begin(*self._setup.role.own_xcds(slot.word("device"), xcds), first)
+        record = self._control.part(self._setup.index, k)
+        self._parts[k] = Part(k, slot, record, engine, RemoteCode(self, k), slots)
+
+    def _leave(self, part: Part) -> None:
+        touched = part.engine.opened * part.slots.stride
+        if touched > KEPT_BYTES:
+            start = part.k * WAVES_BYTES + KEPT_BYTES
+            self._waves.discard(start, -(-(touched - KEPT_BYTES) // 4096) * 4096)
+        self._idle_engines.append(part.engine)
+        del self._parts[part.k]
+        self._set_inactive(part.k)
+
+    def _set_active(self, slots: int) -> None:
+        self._runtime.exchange(self._record.field_address("active"), slots)
+
+    def _set_inactive(self, k: int) -> None:
+        self._set_active(self._record.word("active") & ~(1 << k))
+        self._ring(self._control.slots[k])
+
+    def _new_engine(self) -> Engine:
+        bell = self._record.field_address("bell")
+        engine = Engine(self._runtime, self._handlers, self._vram.address, self._table.address, bell)
+        for index, (segment, entry) in self._programs.items():
+            engine.set_program(index, segment.address, entry.base, entry.nbytes)
+        self._engines.append(engine)
+        return engine
 
 
 def worker_main(setup: Setup, connection: Connection) -> None:

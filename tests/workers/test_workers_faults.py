@@ -45,6 +45,7 @@ def fill(gpu: rjemu.Machine) -> np.ndarray:
 @pytest.mark.parametrize("victim", [0, 1], ids=["engine", "dispatch"])
 def test_a_killed_worker_fails_its_launch_and_is_replaced(victim: int) -> None:
     with rjemu.Machine("gfx950_mi355x", workers=(1, 2)) as gpu:
+        gpu.start()
         kept = gpu.to_device(np.arange(100, dtype=np.int32))
         assert (fill(gpu) == 5).all()
         endless = gpu.load(build(ENDLESS, "gfx950"))["kernel"]
@@ -100,6 +101,7 @@ SCRIPT = f"""
 import numpy as np, rjemu
 from support.assemble import build
 gpu = rjemu.Machine("gfx950_mi355x", workers=(1, 2))
+gpu.start()
 out = gpu.zeros(64, np.uint32)
 gpu.load(build({FILL!r}, "gfx950"))["kernel"].launch(1, 64, kernarg=np.uint64(out.address).tobytes())
 print(int(out.to_host().sum()), flush=True)

@@ -1,0 +1,191 @@
+"""The launcher's side of the worker processes: starts them when they are first needed, invites them to dispatches, takes
+their messages, replaces those that die."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from multiprocess.connection import Connection
+
+from rjemu.errors import UsageError, WorkerLost
+from rjemu.exec.engine import Runtime
+from rjemu.shm import futex
+from rjemu.shm.segment import Segment
+from rjemu.workers.affinity import assign, available_cpus, placement
+from rjemu.workers.control import DISPATCH_SLOTS, Control, Record
+from rjemu.workers.roles import Role
+from rjemu.workers.start import start_worker
+from rjemu.workers.worker import WAVES_BYTES, Setup, wave_memory
+
+LOOK_SECONDS = 0.05
+"""How often a waiting launcher looks at the clock, and whether all workers are alive."""
+
+START_SECONDS = 60.0
+"""How long workers may take to start before that is an error."""
+
+Answer = Callable[[tuple[Any, ...]], Any]
+"""Called with a message of a worker; a result that is not None is sent back."""
+
+
+@dataclass
+class _Member:
+    """A worker as the launcher sees it. answered: messages of it that have been taken."""
+
+    setup: Setup
+    record: Record
+    waves: Segment
+    process: Any
+    connection: Connection
+    answered: int = 0
+
+
+class Crew:
+    """The workers of a machine. Calls may come from several threads."""
+
+    def __init__(self, control: Control, roles: Sequence[Role], template: dict[str, Any], runtime: Runtime) -> None:
+        """template: the fields of `Setup` that all workers have in common."""
+        if not roles:
+            raise UsageError("a machine needs at least one worker")
+        self._control = control
+        self._roles = roles
+        self._template = template
+        self._runtime = runtime
+        self._cpus = assign(len(roles), placement(available_cpus()))
+        self._members: list[_Member | None] = [None] * len(roles)
+        self._load = [0] * len(roles)  # dispatches that each is invited to
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._roles)
+
+    # --- starting ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start all workers that do not run yet, and wait until they listen. WorkerLost if one does not come up."""
+        with self._lock:
+            for index in range(len(self._roles)):
+                self._ensure(index)
+        deadline = time.monotonic() + START_SECONDS
+        header = self._control.header
+        while True:
+            seen = header.word("attention")
+            late = [member for member in self._running() if not member.record.word("ready")]
+            if not late:
+                return
+            for member in late:
+                if not member.process.is_alive() or time.monotonic() > deadline:
+                    raise WorkerLost(f"worker {member.setup.role.name} did not start")
+            futex.wait(header.field_address("attention"), seen, LOOK_SECONDS)
+
+    def _ensure(self, index: int) -> _Member:
+        member = self._members[index]
+        if member is None:
+            waves = Segment.create("waves", DISPATCH_SLOTS * WAVES_BYTES)
+            setup = Setup(index=index, role=self._roles[index], cpu=self._cpus[index], waves=waves.name, **self._template)
+            member = _Member(setup, self._control.workers[index], waves, *start_worker(setup))
+            self._members[index] = member
+        return member
+
+    def _running(self) -> list[_Member]:
+        return [member for member in self._members if member is not None]
+
+    # --- dispatches --------------------------------------------------------------------------------------------------
+
+    def invite(self, k: int, device: int, most: int) -> list[int]:
+        """Choose at most so many workers for the dispatch of slot k, those with the least to do first, and start what does
+        not run yet. Their bells ring with `ring`."""
+        with self._lock:
+            able = [index for index, role in enumerate(self._roles) if role.serves(device)]
+            chosen = sorted(able, key=self._load.__getitem__)[:most]
+            for index in chosen:
+                self._load[index] += 1
+                record = self._ensure(index).record
+                record.set_word("invited", record.word("invited") | 1 << k)
+            return chosen
+
+    def dismiss(self, k: int, workers: Sequence[int]) -> None:
+        """End what `invite` began."""
+        with self._lock:
+            for index in workers:
+                self._load[index] -= 1
+                record = self._control.workers[index]
+                record.set_word("invited", record.word("invited") & ~(1 << k))
+
+    def ring(self, workers: Sequence[int]) -> None:
+        """Have workers look at what there is to do."""
+        for index in workers:
+            bell = self._control.workers[index].field_address("bell")
+            self._runtime.increment(bell)
+            futex.wake(bell)
+
+    def busy(self, k: int, workers: Sequence[int]) -> list[int]:
+        """Which of the workers are in the dispatch of slot k."""
+        return [index for index in workers if self._control.workers[index].word("active") >> k & 1]
+
+    def wave_memory(self, worker: int, k: int) -> np.ndarray:
+        """uint8: the memory of a running worker's waves in the dispatch of slot k."""
+        member = self._members[worker]
+        assert member is not None, f"worker {worker} has not been started"
+        return wave_memory(member.waves, k)
+
+    def name(self, worker: int) -> str:
+        return self._roles[worker].name
+
+    # --- messages and deaths -----------------------------------------------------------------------------------------
+
+    def answer(self, carry_out: Answer) -> None:
+        """Take the messages that have come."""
+        for member in self._running():
+            if member.answered != member.record.word("requests"):
+                with self._lock:
+                    while member.answered != member.record.word("requests") and self._answer_one(member, carry_out):
+                        member.answered = (member.answered + 1) & 0xFFFFFFFF
+
+    def _answer_one(self, member: _Member, carry_out: Answer) -> bool:
+        """Take one message of a worker; False if it cannot be read (the worker is dying)."""
+        try:
+            reply = carry_out(member.connection.recv())
+            if reply is not None:
+                member.connection.send(reply)
+        except (EOFError, OSError):
+            return False
+        return True
+
+    def replace_dead(self, lost: Callable[[int, WorkerLost], None]) -> None:
+        """Start anew what has died. lost(k, error) is called for each dispatch slot that a dead worker was in."""
+        with self._lock:
+            for member in self._running():
+                if member.process.is_alive():
+                    continue
+                record = member.record
+                text = f"worker {member.setup.role.name} (pid {record.word('pid')}) was lost in the middle of the launch"
+                for k in range(DISPATCH_SLOTS):
+                    if record.word("active") >> k & 1:
+                        lost(k, WorkerLost(text))
+                record.set_word("ready", 0)
+                self._runtime.exchange(record.field_address("active"), 0)
+                member.connection.close()
+                member.process.join()
+                member.answered = record.word("requests")
+                member.process, member.connection = start_worker(member.setup)
+
+    def close(self) -> None:
+        """End all workers."""
+        with self._lock:
+            self._control.header.set_word("shutdown", 1)
+            self.ring(range(len(self._roles)))
+            for member in self._running():
+                member.connection.close()
+            for member in self._running():
+                member.process.join(2)
+                if member.process.is_alive():
+                    member.process.kill()
+                    member.process.join()
+                member.process.close()
+                member.waves.close()
+            self._members = [None] * len(self._roles)

@@ -1,0 +1,66 @@
+"""A worker's part in one dispatch."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from rjemu.exec.engine import Engine
+from rjemu.exec.prepare import DispatchBlock
+from rjemu.exec.runner import Code, Runner
+from rjemu.exec.slots import Slots
+from rjemu.workers.control import DispatchSlot, Record
+
+
+def share(resident: int, takers: int, place: int) -> tuple[int, int]:
+    """(first, count): the workgroup slots of the worker at `place` when `takers` workers share `resident` of them."""
+    whole, rest = divmod(resident, takers)
+    return place * whole + min(place, rest), whole + (place < rest)
+
+
+def resident_slots(slot: DispatchSlot, worker: int, memory: np.ndarray, wave_size: int) -> tuple[int, Slots]:
+    """(number of the first among those of all workers, the workgroup slots) of a worker in a dispatch. memory: uint8, the
+    worker's wave memory for that dispatch slot."""
+    block = DispatchBlock(slot.dispatch)
+    layout = block.long("waves_offset"), block.long("slot_stride")
+    first, count = share(slot.word("resident"), slot.word("takers"), int(slot.places[worker]) - 1)
+    return first, Slots(memory, layout, count, wave_size)
+
+
+class Part:
+    """What a worker does in the dispatch of slot k. record: its PART record."""
+
+    def __init__(self, k: int, slot: DispatchSlot, record: Record, engine: Engine, code: Code, slots: Slots) -> None:
+        self.k = k
+        self.generation = slot.word("generation")
+        self.engine = engine
+        self.slots = slots
+        self._record = record
+        self._block = DispatchBlock(slot.dispatch)
+        self._runner = Runner(engine, code, slot.kernel_name, slot.word("lds_bytes"), self._block.address, slots)
+        self._busy_ns = 0
+        slots.clear()
+        record.set_word("opened", 0)
+        record.set_long("started_ns", time.monotonic_ns())
+        self._publish()
+        record.set_word("generation", self.generation)
+
+    def step(self, seconds: float) -> bool:
+        """Run for about so long; whether nothing is left to do. Raises KernelFaults."""
+        if self._block.word("stop"):
+            return True
+        started = time.monotonic_ns()
+        try:
+            return self._runner.step(seconds)
+        finally:
+            self._busy_ns += time.monotonic_ns() - started
+            self._publish()
+
+    def _publish(self) -> None:
+        record = self._record
+        record.set_word("opened", self.engine.opened)
+        record.set_long("workgroups", self.engine.long("workgroups_done"))
+        record.set_long("instructions", self.engine.long("instructions_done"))
+        record.set_long("busy_ns", self._busy_ns)
+        record.set_long("ended_ns", time.monotonic_ns())
