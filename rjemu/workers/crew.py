@@ -3,6 +3,7 @@ their messages, replaces those that die."""
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from rjemu.shm import futex
 from rjemu.shm.segment import Segment
 from rjemu.workers.affinity import assign, available_cpus, placement
 from rjemu.workers.control import DISPATCH_SLOTS, Control, Record
+from rjemu.workers.entry import FAILED
 from rjemu.workers.roles import Role
 from rjemu.workers.start import start_worker
 from rjemu.workers.worker import WAVES_BYTES, Setup, wave_memory
@@ -28,20 +30,57 @@ LOOK_SECONDS = 0.05
 START_SECONDS = 60.0
 """How long workers may take to start before that is an error."""
 
+START_TRIES = 3
+"""How often a worker is started that ends before it listens, until the launches that wait for it fail."""
+
+END_SECONDS = 2.0
+"""How long workers may take to end when the machine closes before they are killed."""
+
+_HINTS = {
+    signal.SIGKILL: " (the host may have run out of memory)",
+    signal.SIGBUS: " (shared memory is full)",
+}
+
 Answer = Callable[[tuple[Any, ...]], Any]
 """Called with a message of a worker; a result that is not None is sent back."""
 
 
 @dataclass
 class _Member:
-    """A worker as the launcher sees it. answered: messages of it that have been taken."""
+    """A worker as the launcher sees it. answered: messages of it that have been taken; started: when, by time.monotonic;
+    failed_starts: how often it has ended without ever listening."""
 
     setup: Setup
     record: Record
     waves: Segment
     process: Any
     connection: Connection
+    started: float
     answered: int = 0
+    failed_starts: int = 0
+
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended, or should have started long ago."""
+        if self.process.is_alive() and not self.record.word("ready") and time.monotonic() > self.started + START_SECONDS:
+            self.process.kill()
+            self.process.join()
+        return not self.process.is_alive()
+
+    def last_words(self) -> str:
+        """Why it has ended."""
+        try:
+            while self.connection.poll():
+                message = self.connection.recv()
+                if message[0] == FAILED:
+                    return str(message[1])
+        except (EOFError, OSError):
+            pass
+        code = self.process.exitcode
+        if code >= 0:
+            return f"it ended with status {code}"
+        number = signal.Signals(-code)
+        return f"it was ended by {number.name}{_HINTS.get(number, '')}"
 
 
 class Crew:
@@ -70,16 +109,18 @@ class Crew:
         with self._lock:
             for index in range(len(self._roles)):
                 self._ensure(index)
-        deadline = time.monotonic() + START_SECONDS
         header = self._control.header
         while True:
             seen = header.word("attention")
             late = [member for member in self._running() if not member.record.word("ready")]
             if not late:
                 return
-            for member in late:
-                if not member.process.is_alive() or time.monotonic() > deadline:
-                    raise WorkerLost(f"worker {member.setup.role.name} did not start")
+            with self._lock:
+                for member in late:
+                    if member.dead:
+                        reason = member.last_words()
+                        self._drop(member)
+                        raise WorkerLost(f"worker {member.setup.role.name} did not start: {reason}")
             futex.wait(header.field_address("attention"), seen, LOOK_SECONDS)
 
     def _ensure(self, index: int) -> _Member:
@@ -87,9 +128,19 @@ class Crew:
         if member is None:
             waves = Segment.create("waves", DISPATCH_SLOTS * WAVES_BYTES)
             setup = Setup(index=index, role=self._roles[index], cpu=self._cpus[index], waves=waves.name, **self._template)
-            member = _Member(setup, self._control.workers[index], waves, *start_worker(setup))
+            record = self._control.workers[index]
+            record.set_word("ready", 0)
+            member = _Member(setup, record, waves, *start_worker(setup), started=time.monotonic())
+            member.answered = record.word("requests")
             self._members[index] = member
         return member
+
+    def _drop(self, member: _Member) -> None:
+        """Release what belongs to a worker that has ended."""
+        member.connection.close()
+        member.process.close()
+        member.waves.close()
+        self._members[member.setup.index] = None
 
     def _running(self) -> list[_Member]:
         return [member for member in self._members if member is not None]
@@ -157,35 +208,55 @@ class Crew:
         return True
 
     def replace_dead(self, lost: Callable[[int, WorkerLost], None]) -> None:
-        """Start anew what has died. lost(k, error) is called for each dispatch slot that a dead worker was in."""
+        """Start anew what has died. lost(k, error) is called for each dispatch slot that a dead worker was in, and, if it
+        cannot be started, for those that it should be in."""
         with self._lock:
             for member in self._running():
-                if member.process.is_alive():
-                    continue
-                record = member.record
-                text = f"worker {member.setup.role.name} (pid {record.word('pid')}) was lost in the middle of the launch"
-                for k in range(DISPATCH_SLOTS):
-                    if record.word("active") >> k & 1:
-                        lost(k, WorkerLost(text))
-                record.set_word("ready", 0)
-                self._runtime.exchange(record.field_address("active"), 0)
-                member.connection.close()
-                member.process.join()
-                member.answered = record.word("requests")
-                member.process, member.connection = start_worker(member.setup)
+                if member.dead:
+                    self._replace(member, lost)
+
+    def _replace(self, member: _Member, lost: Callable[[int, WorkerLost], None]) -> None:
+        record, name, reason = member.record, member.setup.role.name, member.last_words()
+        if record.word("ready"):
+            member.failed_starts = 0
+            slots = record.word("active")
+            error = f"worker {name} (pid {record.word('pid')}) was lost in the middle of the launch: {reason}"
+        else:
+            member.failed_starts += 1
+            slots = record.word("invited") if member.failed_starts == START_TRIES else record.word("active")
+            error = f"worker {name} did not start, {member.failed_starts} times: {reason}"
+        record.set_word("ready", 0)
+        self._runtime.exchange(record.field_address("active"), 0)
+        for k in range(DISPATCH_SLOTS):
+            if slots >> k & 1:
+                lost(k, WorkerLost(error))
+        if member.failed_starts == START_TRIES:
+            self._drop(member)
+            return
+        member.connection.close()
+        member.process.close()
+        member.answered = record.word("requests")
+        member.process, member.connection = start_worker(member.setup)
+        member.started = time.monotonic()
+
+    def kill(self, workers: Sequence[int]) -> None:
+        """Kill workers that do not answer (they may be stopped); `replace_dead` starts them anew."""
+        with self._lock:
+            for index in workers:
+                member = self._members[index]
+                if member is not None:
+                    member.process.kill()
+                    member.process.join()
 
     def close(self) -> None:
         """End all workers."""
         with self._lock:
             self._control.header.set_word("shutdown", 1)
             self.ring(range(len(self._roles)))
+            deadline = time.monotonic() + END_SECONDS
             for member in self._running():
-                member.connection.close()
-            for member in self._running():
-                member.process.join(2)
+                member.process.join(max(deadline - time.monotonic(), 0))
                 if member.process.is_alive():
                     member.process.kill()
                     member.process.join()
-                member.process.close()
-                member.waves.close()
-            self._members = [None] * len(self._roles)
+                self._drop(member)

@@ -26,6 +26,9 @@ from rjemu.workers.worker import WAVES_BYTES
 
 Progress = Callable[[int, int], None]
 
+STOP_SECONDS = 5.0
+"""How long workers may take to leave a dispatch that is stopped before they are killed."""
+
 _ASKABLE = frozenset({"mode_class", "decode", "instruction", "text", "nearest", "refresh"})
 
 
@@ -162,18 +165,21 @@ class PoolExecutor:
                 if deadline is not None and time.perf_counter() > deadline:
                     raise LaunchTimeout(f"kernel {spec.kernel} ran out of time: {self._standing(k, spec, takers)}")
             futex.wait(slot.field_address("attention"), seen, LOOK_SECONDS)
-        self._close(k, takers)
+        self._close(k, takers, deadline)
         if progress is not None:
             progress(spec.workgroups, spec.workgroups)
 
-    def _close(self, k: int, takers: Sequence[int]) -> None:
-        """Let no worker enter any more, and wait until all have left."""
+    def _close(self, k: int, takers: Sequence[int], deadline: float | None) -> None:
+        """Let no worker enter any more, and wait until all have left; those that are in it past the deadline are killed."""
         slot = self._control.slots[k]
         self._runtime.exchange(slot.field_address("state"), CLOSED)
         while True:
             seen = slot.word("attention")
-            if not self._crew.busy(k, takers):
+            busy = self._crew.busy(k, takers)
+            if not busy:
                 return
+            if deadline is not None and time.perf_counter() > deadline:
+                self._crew.kill(busy)
             self._crew.answer(self._carry_out)
             self._crew.replace_dead(self._fail)
             futex.wait(slot.field_address("attention"), seen, LOOK_SECONDS)
@@ -182,7 +188,7 @@ class PoolExecutor:
         """Stop what is under way in slot k; gives where it stood."""
         text = self._standing(k, spec, takers)
         self._block(k).set_word("stop", 1)
-        self._close(k, takers)
+        self._close(k, takers, time.perf_counter() + STOP_SECONDS)
         self._faults.pop(k, None)
         return text
 

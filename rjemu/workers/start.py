@@ -1,32 +1,66 @@
-"""Starting worker processes: forked from a server that has everything imported already."""
+"""Starting worker processes: forked from a server that has everything imported already.
+
+The server, and `multiprocess`'s resource tracker that comes with it, start with the first worker and end with the launcher,
+whose end closes the pipes that they read from. The server's end in turn kills the workers (`die_with_server`).
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import pickle
+import signal
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import multiprocess
+from multiprocess import forkserver
+from multiprocess import process as processes
 from multiprocess.connection import Connection
 
-from rjemu.workers.worker import Setup, worker_main
+from rjemu.workers.entry import run_worker
+
+if TYPE_CHECKING:
+    from rjemu.workers.worker import Setup
 
 _PRELOAD = ["rjemu.workers.worker"]
-_LOCK = threading.Lock()
+_PR_SET_PDEATHSIG = 1
+
+_lock = threading.Lock()
+_started: weakref.WeakSet[Any] = weakref.WeakSet()
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 def start_worker(setup: Setup) -> tuple[Any, Connection]:
     """A running worker (a `multiprocess` process) and the launcher's end of its connection."""
     context = multiprocess.get_context("forkserver")
-    with _LOCK, _without_main_module():
+    with _lock, _without_main_module():
         context.set_forkserver_preload(_PRELOAD)
         here, there = context.Pipe()
-        process = context.Process(target=worker_main, args=(setup, there), name=f"rjemu {setup.role.name}", daemon=True)
+        arguments = pickle.dumps(setup), there
+        process = context.Process(target=run_worker, args=arguments, name=f"rjemu {setup.role.name}", daemon=True)
         process.start()
         there.close()
+        _started.add(process)
+        _connections.add(here)
     return process, here
+
+
+def die_with_server() -> None:
+    """In a worker: be killed as soon as the server ends, whatever the worker is doing (it may be stopped).
+
+    The server ends when nobody holds its pipe any more, so that the worker must let go of it. Should the server have ended
+    before, the launcher has ended, too, and the worker finds its connection closed.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    server = forkserver._forkserver
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_alive_fd = None
 
 
 @contextmanager
@@ -41,3 +75,22 @@ def _without_main_module() -> Iterator[None]:
     finally:
         del main.__dict__["__spec__"]
         main.__dict__.update({name: value for name, value in kept.items() if value is not missing})
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: the workers and their server are the parent's. Its end must not terminate them, as `multiprocess`
+    does with the daemons that it knows of; and no pipe of theirs may stay open for it."""
+    global _lock
+    _lock = threading.Lock()
+    processes._children.difference_update(_started)
+    _started.clear()
+    for connection in list(_connections):
+        connection.close()
+    _connections.clear()
+    server = forkserver._forkserver
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
+    server.__init__()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -7,7 +7,6 @@ connection; what it has learnt so far stands in the journal.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import time
@@ -30,6 +29,7 @@ from rjemu.shm.segment import Segment
 from rjemu.workers.control import DISPATCH_SLOTS, OPEN, Control, Record
 from rjemu.workers.part import Part, resident_slots
 from rjemu.workers.roles import Role
+from rjemu.workers.start import die_with_server
 
 WAVES_BYTES = 4 << 30
 """Address space for a worker's resident workgroups of one dispatch; memory is taken only where it is used."""
@@ -45,8 +45,6 @@ SPIN_SECONDS = 50e-6
 
 TURN_SECONDS = 0.004
 """How long a dispatch has the worker for itself where it is in several."""
-
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -285,7 +283,7 @@ def worker_main(setup: Setup, connection: Connection) -> None:
     """The entry point of a worker process."""
     # Ctrl-C goes to the whole foreground group; the launcher decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_server()
     psutil.Process().cpu_affinity([setup.cpu])
     try:
         Worker(setup, connection).serve()
