@@ -63,8 +63,10 @@ class Engine:
         self._runtime = runtime
         self._silent = np.zeros(1, np.uint32)
         self.table = table
-        self.context = aligned_bytes(CTX["end"])
+        self.context = aligned_bytes(-(-CTX["end"] // 8) * 8)
+        self._words, self._longs = self.context.view(np.uint32), self.context.view(np.uint64)
         self.state = np.zeros(3, np.uint64)
+        self._context_address, self._state_address = self.context.ctypes.data, self.state.ctypes.data
         self._programs = np.zeros((MAX_PROGRAMS, PROGRAM["end"] // 8), np.uint64)
         self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_uint64, ctypes.c_void_p)(runtime.run)
         longs = {
@@ -77,7 +79,7 @@ class Engine:
             "bell": bell or self._silent.ctypes.data,
         }
         for name, value in longs.items():
-            self.context[CTX[name] : CTX[name] + 8].view(np.uint64)[0] = value
+            self._longs[CTX[name] // 8] = value
 
     def set_program(self, index: int, records: int, base: int, nbytes: int) -> None:
         """Program `index`: host address of its records, GPU address and bytes of its code; all 0 for none."""
@@ -97,18 +99,19 @@ class Engine:
         self._set_word("bell_seen", bell)
 
     def _set_word(self, name: str, value: int) -> None:
-        self.context[CTX[name] : CTX[name] + 4].view(np.uint32)[0] = value
+        self._words[CTX[name] // 4] = value
 
     def run(self, dispatch: int, slots: int, count: int, budget: int) -> int:
         """Run until the grid is exhausted, an event, the budget (wave instructions) is used up or the bell rings: RUN_DONE,
         RUN_EVENT, RUN_PAUSED or RUN_DEADLOCK. dispatch, slots: host addresses; count: slots there are."""
         self.state[2] = budget
-        return int(self._run(self.context.ctypes.data, dispatch, slots, count, self.state.ctypes.data))
+        return int(self._run(self._context_address, dispatch, slots, count, self._state_address))
 
     @property
     def budget_left(self) -> int:
         """What the last run left of its budget, below 0 if it is used up."""
-        return int(self.state[2:].view(np.int64)[0])
+        left = int(self.state[2])
+        return left - (left >> 63 << 64)
 
     @property
     def opened(self) -> int:
@@ -122,11 +125,11 @@ class Engine:
 
     def word(self, name: str) -> int:
         """A u32 field of the context."""
-        return int(self.context[CTX[name] : CTX[name] + 4].view(np.uint32)[0])
+        return int(self._words[CTX[name] // 4])
 
     def long(self, name: str) -> int:
         """A u64 field of the context."""
-        return int(self.context[CTX[name] : CTX[name] + 8].view(np.uint64)[0])
+        return int(self._longs[CTX[name] // 8])
 
     def access_error(self, *, misaligned: bool) -> AccessError:
         """The stray or misaligned access that the context describes."""

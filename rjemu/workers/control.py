@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rjemu.exec.layout import DISPATCH_BYTES, fields
+from rjemu.exec.prepare import DispatchBlock
 from rjemu.shm.segment import Segment
 
 DISPATCH_SLOTS = 16
@@ -83,6 +84,9 @@ class Record:
         self._layout = layout
         self.address = memory.ctypes.data
 
+    def clear(self) -> None:
+        self._longs[:] = 0
+
     def word(self, name: str) -> int:
         return int(self._words[self._layout[name] // 4])
 
@@ -100,11 +104,11 @@ class Record:
 
 
 class DispatchSlot(Record):
-    """The header of a dispatch slot. places: uint16 [MAX_WORKERS]. dispatch: uint8 [DISPATCH_BYTES]."""
+    """A dispatch slot: its header, its DISPATCH block, and places, uint16 [MAX_WORKERS]."""
 
     def __init__(self, memory: np.ndarray) -> None:
         super().__init__(memory[:SLOT_HEADER_BYTES], SLOT_HEADER)
-        self.dispatch = memory[SLOT_HEADER_BYTES : SLOT_HEADER_BYTES + DISPATCH_BYTES]
+        self.block = DispatchBlock(memory[SLOT_HEADER_BYTES : SLOT_HEADER_BYTES + DISPATCH_BYTES])
         self.places = memory[SLOT_HEADER["places"] :][: 2 * MAX_WORKERS].view(np.uint16)
         self._name = memory[SLOT_HEADER["name"] :][:KERNEL_NAME_BYTES]
 

@@ -7,7 +7,6 @@ import time
 import numpy as np
 
 from rjemu.exec.engine import Engine
-from rjemu.exec.prepare import DispatchBlock
 from rjemu.exec.runner import Code, Runner
 from rjemu.exec.slots import Slots
 from rjemu.workers.control import DispatchSlot, Record
@@ -22,8 +21,7 @@ def share(resident: int, takers: int, place: int) -> tuple[int, int]:
 def resident_slots(slot: DispatchSlot, worker: int, memory: np.ndarray, wave_size: int) -> tuple[int, Slots]:
     """(number of the first among those of all workers, the workgroup slots) of a worker in a dispatch. memory: uint8, the
     worker's wave memory for that dispatch slot."""
-    block = DispatchBlock(slot.dispatch)
-    layout = block.long("waves_offset"), block.long("slot_stride")
+    layout = slot.block.long("waves_offset"), slot.block.long("slot_stride")
     first, count = share(slot.word("resident"), slot.word("takers"), int(slot.places[worker]) - 1)
     return first, Slots(memory, layout, count, wave_size)
 
@@ -37,13 +35,11 @@ class Part:
         self.engine = engine
         self.slots = slots
         self._record = record
-        self._block = DispatchBlock(slot.dispatch)
+        self._block = slot.block
         self._runner = Runner(engine, code, slot.kernel_name, slot.word("lds_bytes"), self._block.address, slots)
-        self._busy_ns = 0
         slots.clear()
-        record.set_word("opened", 0)
+        record.clear()
         record.set_long("started_ns", time.monotonic_ns())
-        self._publish()
         record.set_word("generation", self.generation)
 
     def step(self, seconds: float) -> bool:
@@ -54,13 +50,13 @@ class Part:
         try:
             return self._runner.step(seconds)
         finally:
-            self._busy_ns += time.monotonic_ns() - started
-            self._publish()
+            self._publish(started)
 
-    def _publish(self) -> None:
-        record = self._record
-        record.set_word("opened", self.engine.opened)
-        record.set_long("workgroups", self.engine.long("workgroups_done"))
-        record.set_long("instructions", self.engine.long("instructions_done"))
-        record.set_long("busy_ns", self._busy_ns)
-        record.set_long("ended_ns", time.monotonic_ns())
+    def _publish(self, started: int) -> None:
+        record, engine = self._record, self.engine
+        now = time.monotonic_ns()
+        record.set_word("opened", engine.opened)
+        record.set_long("workgroups", engine.long("workgroups_done"))
+        record.set_long("instructions", engine.long("instructions_done"))
+        record.set_long("busy_ns", record.long("busy_ns") + now - started)
+        record.set_long("ended_ns", now)

@@ -15,7 +15,7 @@ from rjemu.exec.dispatch import DispatchResult, DispatchSpec
 from rjemu.exec.engine import Runtime, runtime_object
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.layout import class_key
-from rjemu.exec.prepare import DispatchBlock, slot_layout
+from rjemu.exec.prepare import slot_layout
 from rjemu.shm import futex
 from rjemu.shm.vram import Vram
 from rjemu.workers.control import CLOSED, DISPATCH_SLOTS, OPEN, Control
@@ -94,7 +94,7 @@ class PoolExecutor:
         else:
             seconds = time.perf_counter() - started
             stats = {"workers": self._statistics(k, takers, seconds), "handlers_compiled": self._library.compiled - compiled}
-            return DispatchResult(self._block(k).long("instructions"), seconds, stats)
+            return DispatchResult(self._control.slots[k].block.long("instructions"), seconds, stats)
         finally:
             self._crew.dismiss(k, takers)
             self._give_slot(k)
@@ -110,9 +110,6 @@ class PoolExecutor:
             self._free_slots.append(k)
             self._slot_free.notify()
 
-    def _block(self, k: int) -> DispatchBlock:
-        return DispatchBlock(self._control.slots[k].dispatch)
-
     def _open(self, k: int, spec: DispatchSpec, takers: Sequence[int]) -> None:
         """Fill slot k and let the invited workers in."""
         with self._code_lock:
@@ -122,7 +119,7 @@ class PoolExecutor:
             self._codebook.refresh()
             mode_class = self._library.mode_class(class_key(spec.mode))
             journal = len(self._library.journal)
-        self._block(k).fill(spec, mode_class, program)
+        self._control.slots[k].block.fill(spec, mode_class, program)
         self._faults.pop(k, None)
         fits = max(WAVES_BYTES // slot_layout(spec)[1], 1)
         slot = self._control.slots[k]
@@ -147,7 +144,7 @@ class PoolExecutor:
     ) -> None:
         """Answer questions until the dispatch is over."""
         slot = self._control.slots[k]
-        block = self._block(k)
+        block = slot.block
         looked = time.monotonic()
         while True:
             seen = slot.word("attention")
@@ -187,7 +184,7 @@ class PoolExecutor:
     def _abandon(self, k: int, spec: DispatchSpec, takers: Sequence[int]) -> str:
         """Stop what is under way in slot k; gives where it stood."""
         text = self._standing(k, spec, takers)
-        self._block(k).set_word("stop", 1)
+        self._control.slots[k].block.set_word("stop", 1)
         self._close(k, takers, time.perf_counter() + STOP_SECONDS)
         self._faults.pop(k, None)
         return text
@@ -197,7 +194,7 @@ class PoolExecutor:
         slot = self._control.slots[k]
         if slot.word("state") == OPEN:
             self._faults.setdefault(k, error)
-            self._block(k).set_word("stop", 1)
+            self._control.slots[k].block.set_word("stop", 1)
             self._runtime.increment(slot.field_address("attention"))
             futex.wake(slot.field_address("attention"))
 
@@ -221,7 +218,7 @@ class PoolExecutor:
 
     def _standing(self, k: int, spec: DispatchSpec, takers: Sequence[int]) -> str:
         """Where a dispatch stands, for messages."""
-        text = f"{self._block(k).long('completed')} of {spec.workgroups} workgroups had ended"
+        text = f"{self._control.slots[k].block.long('completed')} of {spec.workgroups} workgroups had ended"
         waiting: list[str] = []
         for worker in self._crew.busy(k, takers):
             memory = self._crew.wave_memory(worker, k)

@@ -21,7 +21,6 @@ from rjemu.errors import KernelFault
 from rjemu.exec.engine import Engine, Runtime
 from rjemu.exec.handlers import HandlerTable
 from rjemu.exec.journal import DropProgram, Entry, NewProgram
-from rjemu.exec.prepare import DispatchBlock
 from rjemu.exec.runner import PAUSE_SECONDS
 from rjemu.isa.instruction import Instruction
 from rjemu.shm import futex
@@ -109,9 +108,11 @@ class Worker:
         self._connection = connection
         self._control = Control(Segment.attach(setup.control))
         self._record = self._control.workers[setup.index]
+        self._part_records = [self._control.part(setup.index, k) for k in range(DISPATCH_SLOTS)]
         self._vram = Segment.attach(setup.vram)
         self._table = Segment.attach(setup.table)
         self._waves = Segment.attach(setup.waves)
+        self._wave_memories = [wave_memory(self._waves, k) for k in range(DISPATCH_SLOTS)]
         self._runtime = Runtime(setup.runtime)
         self._handlers = HandlerTable(self._runtime.undecoded)
         self._engines: list[Engine] = []
@@ -248,11 +249,9 @@ class Worker:
         if slot.word("journal") > self._applied:
             self.ask(k, "catch_up")
         engine = self._idle_engines.pop() if self._idle_engines else self._new_engine()
-        first, slots = resident_slots(slot, self._setup.index, wave_memory(self._waves, k), self._setup.wave_size)
-        xcds = DispatchBlock(slot.dispatch).word("xcds")
-        engine.begin(*self._setup.role.own_xcds(slot.word("device"), xcds), first)
-        record = self._control.part(self._setup.index, k)
-        self._parts[k] = Part(k, slot, record, engine, RemoteCode(self, k), slots)
+        first, slots = resident_slots(slot, self._setup.index, self._wave_memories[k], self._setup.wave_size)
+        engine.begin(*self._setup.role.own_xcds(slot.word("device"), slot.block.word("xcds")), first)
+        self._parts[k] = Part(k, slot, self._part_records[k], engine, RemoteCode(self, k), slots)
 
     def _leave(self, part: Part) -> None:
         touched = part.engine.opened * part.slots.stride
