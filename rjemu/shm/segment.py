@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from rjemu.errors import ForkedMachine, OutOfMemory
+from rjemu.errors import ForkedMachine, MachineClosed, OutOfMemory
 from rjemu.shm.guardian import guard
 
 SHM_DIRECTORY = Path("/dev/shm")
@@ -132,13 +132,15 @@ class Segment:
         """Whether it cannot be used any more: closed, or the parent's where this is a forked child."""
         return not self._release.alive
 
-    def check_not_forked(self) -> None:
-        """ForkedMachine in a child that was forked while the segment was open."""
+    def check_open(self, what: str) -> None:
+        """MachineClosed, saying that `what` has been closed; ForkedMachine in a child that was forked while it was open."""
         if self.forked:
             raise ForkedMachine(
-                "this process was forked from the one that opened the machine, and cannot use it: open one here, "
-                "or start the process by spawn or forkserver"
+                f"{what} was opened by the process that this one was forked from, and cannot be used here: open one here, "
+                "or start processes by spawn or forkserver"
             )
+        if self.closed:
+            raise MachineClosed(f"{what} has been closed")
 
     def close(self) -> None:
         """Unlinks the name (creator only) and drops the mapping; arrays still held keep theirs until collected."""
@@ -147,8 +149,8 @@ class Segment:
 
     def _leave_to_parent(self) -> None:
         """In a forked child, which has no mapping of it."""
-        self.forked = True
         if self._release.detach():
+            self.forked = True
             os.close(self._descriptor)
 
 

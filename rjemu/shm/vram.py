@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import psutil
 
-from rjemu.errors import MachineClosed, OutOfMemory, UsageError
+from rjemu.errors import OutOfMemory, UsageError
 from rjemu.shm.segment import SHM_DIRECTORY, Segment
 
 GPU_BASE = 0x6000_0000_0000
@@ -191,6 +191,10 @@ class Vram:
         """Bytes of one GPU's memory in use."""
         return self._memories[device].used
 
+    def check_open(self, what: str = "the device memory") -> None:
+        """MachineClosed, saying what has been closed; ForkedMachine in a forked child."""
+        self._segment.check_open(what)
+
     def allocate(self, nbytes: int, align: int = PAGE, label: str = "", device: int = 0) -> int:
         """The GPU address of `nbytes` new bytes, all zero, at a multiple of `align` (a power of two; at least PAGE holds).
 
@@ -198,8 +202,9 @@ class Vram:
         """
         if nbytes < 0 or align < 1 or align & (align - 1):
             raise UsageError(f"cannot allocate {nbytes} bytes aligned to {align}")
+        self.check_open()
         with self._lock:
-            self._check_open()
+            self.check_open()
             while self._dropped:
                 self._free_now(self._dropped.popleft())
             memory = self._memories[device]
@@ -216,8 +221,9 @@ class Vram:
 
     def free(self, address: int) -> None:
         """Ends an allocation and gives its pages back to the host; UsageError if `address` does not start one."""
+        self.check_open()
         with self._lock:
-            self._check_open()
+            self.check_open()
             self._free_now(address)
 
     def free_later(self, address: int) -> None:
@@ -226,7 +232,7 @@ class Vram:
 
     def view(self, address: int, nbytes: int) -> np.ndarray:
         """uint8 array over [address, address + nbytes), not a copy; UsageError if that leaves the live allocation."""
-        self._check_open()
+        self.check_open()
         allocation = self.find(address)
         if nbytes < 0 or allocation is None or address + nbytes > allocation.end:
             raise UsageError(f"{nbytes} bytes at {address:#x} are no device memory: {self.nearest(address)}")
@@ -259,6 +265,8 @@ class Vram:
 
     def close(self) -> None:
         """Releases all memory; a second call does nothing."""
+        if self.closed:
+            return
         with self._lock:
             if not self.closed:
                 self._live.clear()
@@ -276,10 +284,6 @@ class Vram:
         self._segment.discard(offset, taken)
         memory.space.give(offset, taken + GUARD)
         memory.used -= taken
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise MachineClosed("the device memory has been closed")
 
     def _check_left(self, nbytes: int, taken: int, left: int) -> None:
         if self.table.count == self.table.capacity:

@@ -42,8 +42,7 @@ class DeviceArray:
         """The GPU address; MachineClosed once the array is freed or the machine closed."""
         if self._address is None:
             raise MachineClosed("the device array has been freed")
-        if self._vram.closed:
-            raise MachineClosed("the machine of the device array has been closed")
+        self._vram.check_open("the machine of the device array")
         return self._address
 
     def is_in(self, vram: Vram) -> bool:

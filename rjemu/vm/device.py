@@ -13,7 +13,7 @@ import numpy as np
 
 from rjemu.code import CodeObject, Kernel, load_code_object
 from rjemu.config import MachineConfig
-from rjemu.errors import LaunchError, MachineClosed, UsageError
+from rjemu.errors import LaunchError, UsageError
 from rjemu.exec.dispatch import DispatchResult
 from rjemu.shm.vram import Vram, round_up
 from rjemu.vm.array import DeviceArray
@@ -180,8 +180,7 @@ class Device:
                 self.vram.free(scratch_address)
 
     def _check_open(self) -> None:
-        if self.closed:
-            raise MachineClosed("the machine has been closed")
+        self.vram.check_open("the machine")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.index}, {self.config.target})"

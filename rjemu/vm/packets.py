@@ -102,6 +102,10 @@ class AqlQueue:
     def freed(self) -> bool:
         return self._freed or self._vram.closed
 
+    def check_open(self, what: str) -> None:
+        """MachineClosed, saying what has been closed, once the machine is; ForkedMachine in a forked child."""
+        self._vram.check_open(what)
+
     def free(self) -> None:
         """Releases its memory; no kernel that knows it may run any more. Nothing to do once the machine is closed."""
         if not self.freed:

@@ -68,6 +68,7 @@ class Stream:
                 self._failure = error
                 raise
 
+        self._queue.check_open("the machine of the stream")
         try:
             return self._thread.submit(call)
         except RuntimeError as error:
@@ -75,6 +76,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Waits until the stream is empty; raises the first failure since the last call, and lets the stream go on."""
+        self._queue.check_open("the machine of the stream")
         self._thread.submit(lambda: None).result()
         failure, self._failure = self._failure, None
         if failure is not None:
