@@ -120,10 +120,10 @@ def test_signals_to_the_whole_group_do_not_reach_the_guardian() -> None:
     child = run_python("import os\nos.setsid()\n" + KEEPER)
     assert child.stdout is not None
     assert (SHM / child.stdout.readline().strip()).exists()
-    os.killpg(child.pid, signal.SIGTERM)
     guardian = guardian_of(child.pid)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         guardian.send_signal(number)
+    os.killpg(child.pid, signal.SIGTERM)
     child.communicate(timeout=60)
     assert wait_until_gone(child.pid) == []
 

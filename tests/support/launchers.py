@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -28,9 +29,11 @@ def run_python(code: str, *arguments: str) -> subprocess.Popen[str]:
 
 def guardian_of(pid: int) -> psutil.Process:
     """The process that unlinks another's segments when that ends."""
-    return next(
-        child for child in psutil.Process(pid).children() if any("guardian_main" in word for word in child.cmdline())
-    )
+    for child in psutil.Process(pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any("guardian_main" in word for word in child.cmdline()):
+                return child
+    raise AssertionError(f"process {pid} has no guardian")
 
 
 def kill_unguarded(process: subprocess.Popen[str]) -> None:
