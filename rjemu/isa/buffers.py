@@ -3,9 +3,12 @@
 CDNA3 and CDNA4 ISA, "Buffer Addressing" and "Buffer Resource". Which lanes are in range:
     private (ADD_TID_ENABLE, no index)   all
     structured (index, stride not 0)     index < NUM_RECORDS
-    raw (anything else)                  offset < NUM_RECORDS, for each dword by itself
-where the offset is that of the instruction plus the VGPR's; the SGPR's offset takes no part. Lanes out of range load zero
-and store nothing.
+    raw (anything else)                  the element ends within NUM_RECORDS bytes of the base; each dword by itself
+Lanes out of range load zero and store nothing.
+
+Where the documents differ from hardware, hardware counts, as measured on gfx950 for rocJITsu (ROCm/rocm-systems pull request
+10928) and as hand-written kernels need it: the SGPR's offset takes part in the raw check, in which only the sum of the
+VGPR's and the instruction's offset wraps at 32 bits; and a linear buffer with an index ignores ADD_TID_ENABLE.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ class Descriptor:
 
     base: Value
     stride: Value
+    extended_stride: Value
     num_records: Value
     swizzle: Value
     add_tid: Value
@@ -39,13 +43,13 @@ class Descriptor:
 
     @property
     def plain(self) -> Value:
-        """b1: addresses are linear in the index and the offset of the instruction."""
+        """b1: addresses are linear in the index and the offset, and depend on nothing else."""
         return ~(self.swizzle | self.add_tid)
 
 
 def read_descriptor(b: Context, *, typed: bool) -> Descriptor:
     """The instruction's V#. typed: an instruction with a data format, which the descriptor's bits 114:111 then are; for
-    others they extend the stride if ADD_TID_ENABLE is set."""
+    others they extend the stride of buffers to whose index the lane is added."""
     op = b.instr.operand("srsrc")
     word = [b.scalar(op, k) for k in range(4)]
     add_tid = (word[3] & (1 << 23)) != 0
@@ -53,11 +57,11 @@ def read_descriptor(b: Context, *, typed: bool) -> Descriptor:
     dfmt = (word[3] >> 15) & 0xF
     unbound = dfmt == 0
     if not typed:
-        stride = b.select(add_tid, stride | (dfmt << 14), stride)
         unbound = unbound & ~add_tid
     return Descriptor(
         base=b.join64(word[0], word[1] & 0xFFFF),
         stride=stride,
+        extended_stride=stride if typed else stride | (dfmt << 14),
         num_records=word[2],
         swizzle=(word[1] & (1 << 31)) != 0,
         add_tid=add_tid,
@@ -75,25 +79,19 @@ class Place:
     def __init__(self, b: Context, *, typed: bool = False) -> None:
         self.b = b
         self.descriptor = read_descriptor(b, typed=typed)
-        self._start = self.descriptor.base + raw_source(b, b.instr.operand("soffset"), "u32").to("u64")
+        records, soffset = self.descriptor.num_records, raw_source(b, b.instr.operand("soffset"), "u32")
+        self._start = self.descriptor.base + soffset.to("u64")
+        self._bytes = b.select(soffset < records, records - soffset, b.const("u32", 0))
         vaddr, self._indexed = optional(b, "vaddr"), bool(b.instr.mod("idxen"))
         self._index = b.vgpr(vaddr, 0) if vaddr is not None and self._indexed else None
         self._offset = b.vector(b.imm("offset").bits("u32"))
-        self._fits: Value | None = None
         if vaddr is not None and b.instr.mod("offen"):
-            given = b.vgpr(vaddr, int(self._indexed))
-            self._offset = self._offset + given
-            # The sum is checked before it wraps.
-            self._fits = self._offset >= given
+            self._offset = self._offset + b.vgpr(vaddr, int(self._indexed))
 
-    def in_range(self, last: int = 0) -> Value:
-        """b1 vector: the lanes, active or not, whose byte `last` of the access is in range."""
+    def in_range(self, end: int) -> Value:
+        """b1 vector: the lanes, active or not, whose access is in range up to its byte `end`, exclusive (at least 1)."""
         b, d = self.b, self.descriptor
-        inside = self._offset < d.num_records
-        if last:
-            inside = inside & (d.num_records - self._offset > last)
-        if self._fits is not None:
-            inside = inside & self._fits
+        inside = (self._offset < self._bytes) & (self._bytes - self._offset >= end)
         if self._index is None:
             inside = inside | d.add_tid
         else:
@@ -115,9 +113,10 @@ class Place:
         """u64 vectors: the addresses of some bytes of the access in any buffer, plain or not."""
         b, d = self.b, self.descriptor
         zero = b.vector(b.const("u32", 0))
+        add_lane = d.add_tid if self._index is None else d.add_tid & d.swizzle
         index = zero if self._index is None else self._index
-        index = (index + b.select(d.add_tid, b.lane_ids(), zero)).to("u64")
-        stride, shift = d.stride.to("u64"), d.index_shift.to("u64")
+        index = (index + b.select(add_lane, b.lane_ids(), zero)).to("u64")
+        stride, shift = b.select(add_lane, d.extended_stride, d.stride).to("u64"), d.index_shift.to("u64")
         group, member = index >> shift, index & ((b.const("u64", 1) << shift) - 1)
         record = b.select(d.swizzle, ((group * stride) << shift) + member * _ELEMENT, index * stride) + self._start
         out = []

@@ -1,4 +1,5 @@
-"""Untyped buffer instructions: descriptors, addresses and range checks against the ISA document's formulas, lane by lane."""
+"""Untyped buffer instructions: descriptors, addresses and range checks lane by lane against the ISA document's formulas, and
+against gfx950 hardware where that differs (ROCm/rocm-systems pull request 10928)."""
 
 from __future__ import annotations
 
@@ -88,22 +89,25 @@ class Buffer:
             7: word3,
         }
 
-    def position(self, index: int, offset: int, lane: int) -> int:
+    def position(self, index: int | None, offset: int, lane: int) -> int:
         """Byte distance from the base, without the SGPR's offset (ISA, "Swizzled Buffer Addressing")."""
-        index += lane if self.add_tid else 0
+        add_lane = self.add_tid and (self.swizzle or index is None)
+        stride = self.stride if add_lane else self.stride & 0x3FFF
+        index = (index or 0) + (lane if add_lane else 0)
         if not self.swizzle:
-            return index * self.stride + offset
+            return index * stride + offset
         index_msb, index_lsb = divmod(index, self.index_stride)
         offset_msb, offset_lsb = divmod(offset, 4)
-        return (index_msb * self.stride + offset_msb * 4) * self.index_stride + index_lsb * 4 + offset_lsb
+        return (index_msb * stride + offset_msb * 4) * self.index_stride + index_lsb * 4 + offset_lsb
 
-    def in_range(self, index: int | None, offset: int) -> bool:
-        """ISA, "Range Checking"; index is None for an instruction without one."""
+    def in_range(self, index: int | None, end: int) -> bool:
+        """ISA, "Range Checking", with `end` the end of the element, the SGPR's offset included; index is None for an
+        instruction without one."""
         if index is None and self.add_tid:
             return True
-        if index is not None and self.stride:
+        if index is not None and self.stride & 0x3FFF:
             return index < self.num_records
-        return offset < self.num_records
+        return end <= self.num_records
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,7 @@ class Lanes:
         """(index, offset in the record) of a lane."""
         index = int(self.index[lane]) if self.form in ("idxen", "both") else None
         offset = int(self.offset[lane]) if self.form in ("offen", "both") else 0
-        return index, offset + INST_OFFSET
+        return index, (offset + INST_OFFSET) % (1 << 32)
 
 
 def _run(
@@ -137,9 +141,9 @@ def _run(
 def _piece(data: np.ndarray, buffer: Buffer, lanes: Lanes, lane: int, byte: int, nbytes: int) -> np.ndarray | None:
     """The bytes that a lane addresses at `byte` of its access; None out of range."""
     index, offset = lanes.place(lane)
-    if not buffer.in_range(index, offset + byte):
+    if not buffer.in_range(index, lanes.soffset + offset + byte + nbytes):
         return None
-    start = buffer.start + lanes.soffset + buffer.position(index or 0, offset + byte, lane)
+    start = buffer.start + lanes.soffset + buffer.position(index, offset + byte, lane)
     return data[start : start + nbytes]
 
 
@@ -251,14 +255,65 @@ def test_small_stores(rig: MemoryRig, memory: tuple[int, np.ndarray], executor: 
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_scalar_offset_takes_no_part_in_the_range_check(
+@pytest.mark.parametrize("soffset", [0, 4, 8, 36, 1 << 31, 0xFFFFFFF0])
+@pytest.mark.parametrize("name", WIDE)
+def test_the_scalar_offset_counts_in_the_raw_range_check(
+    rig: MemoryRig, memory: tuple[int, np.ndarray], executor: str, name: str, soffset: int
+) -> None:
+    """Hand-written attention kernels step through keys with it and rely on zeros beyond the last one. The sum with it
+    does not wrap."""
+    (address, data), words = memory, WIDE[name]
+    lanes = Lanes("offen", _INDICES, np.arange(LANES, dtype=np.uint32) * 4, soffset)
+    run = _run(rig, executor, address, _text("load", name, "offen"), Buffer(num_records=200), lanes)
+    for lane in lanes_of(MASK):
+        expected = _expected_words(data, Buffer(num_records=200), lanes, lane, words)
+        np.testing.assert_array_equal(run.vgpr[8 : 8 + words, lane], expected)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_the_scalar_offset_takes_no_part_in_the_structured_range_check(
     rig: MemoryRig, memory: tuple[int, np.ndarray], executor: str
 ) -> None:
     address, data = memory
-    lanes = Lanes("offen", _INDICES, np.zeros(LANES, np.uint32), soffset=30000)
-    run = _run(rig, executor, address, _text("load", "dword", "offen"), Buffer(num_records=16), lanes)
-    start = 256 + 30000 + INST_OFFSET
-    np.testing.assert_array_equal(run.vgpr[8, lanes_of(MASK)], data[start : start + 4].copy().view(np.uint32)[0])
+    lanes = Lanes("idxen", np.arange(LANES, dtype=np.uint32), np.zeros(LANES, np.uint32), soffset=30000)
+    run = _run(rig, executor, address, _text("load", "dword", "idxen"), Buffer(stride=4, num_records=32), lanes)
+    for lane in lanes_of(MASK):
+        start = 256 + 30000 + INST_OFFSET + 4 * lane
+        assert run.vgpr[8, lane] == (data[start : start + 4].copy().view(np.uint32)[0] if lane < 32 else 0)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_only_the_vgpr_and_instruction_offsets_wrap(rig: MemoryRig, memory: tuple[int, np.ndarray], executor: str) -> None:
+    (address, data), buffer = memory, Buffer(num_records=64)
+    offsets = np.full(LANES, 0xFFFFFFFC, np.uint32)
+    run = _run(rig, executor, address, _text("load", "dword", "offen"), buffer, Lanes("offen", _INDICES, offsets), ALL_LANES)
+    np.testing.assert_array_equal(run.vgpr[8], data[256 + 4 : 256 + 8].copy().view(np.uint32)[0])
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("form", ["idxen", "both"])
+def test_a_linear_buffer_with_an_index_ignores_add_tid(
+    rig: MemoryRig, memory: tuple[int, np.ndarray], executor: str, form: str
+) -> None:
+    (address, data), buffer = memory, Buffer(stride=0x4000 + 48, num_records=90, add_tid=True)
+    lanes = Lanes(form, _INDICES, _SMALL_OFFSETS)
+    run = _run(rig, executor, address, _text("load", "dword", form), buffer, lanes)
+    for lane in lanes_of(MASK):
+        assert run.vgpr[8, lane] == _expected_words(data, buffer, lanes, lane, 1)[0]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", ["ushort", "short_d16"])
+def test_a_short_that_ends_beyond_the_records_is_out_of_range(
+    rig: MemoryRig, memory: tuple[int, np.ndarray], executor: str, name: str
+) -> None:
+    (address, data), buffer = memory, Buffer(num_records=INST_OFFSET + 5)
+    lanes = Lanes("both", np.zeros(LANES, np.uint32), np.arange(LANES, dtype=np.uint32))
+    run = _run(rig, executor, address, _text("load", name, "both"), buffer, lanes, ALL_LANES)
+    for lane in range(LANES):
+        start = 256 + INST_OFFSET + lane
+        value = int(data[start : start + 2].copy().view(np.uint16)[0]) if lane <= 3 else 0
+        assert run.vgpr[8, lane] & 0xFFFF == value
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

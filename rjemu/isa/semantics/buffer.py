@@ -23,14 +23,14 @@ from rjemu.isa.transfers import (
 
 def _whole(b: Context, place: Place, nbytes: int) -> Value:
     """b1 vector: the active lanes of a plain buffer whose every dword is in range."""
-    return b.exec_lanes() & place.in_range(nbytes - 4) & place.descriptor.plain
+    return b.exec_lanes() & place.in_range(nbytes) & place.descriptor.plain
 
 
 def _one_by_one(b: Context, place: Place, nbytes: int, lanes: Value) -> list[Access]:
     """The dwords of an access: each has its own range check, and in a swizzled buffer its own address."""
     at = range(0, nbytes, 4)
     return [
-        Access("global", address, lanes & place.in_range(byte), lanes)
+        Access("global", address, lanes & place.in_range(byte + 4), lanes)
         for byte, address in zip(at, place.addresses(at), strict=True)
     ]
 
@@ -40,10 +40,10 @@ def _words(b: Context, place: Place, nbytes: int, lanes: Value) -> list[Value]:
     return [b.load("global", access.address, 4, access.mask)[0] for access in _one_by_one(b, place, nbytes, lanes)]
 
 
-def _part(b: Context, place: Place) -> Access:
+def _part(b: Context, place: Place, nbytes: int) -> Access:
     """An access below a dword."""
     lanes = b.exec_lanes()
-    return Access("global", place.address(), lanes & place.in_range(), lanes)
+    return Access("global", place.address(), lanes & place.in_range(nbytes), lanes)
 
 
 def _load(transfer: Transfer) -> Semantic:
@@ -54,7 +54,7 @@ def _load(transfer: Transfer) -> Semantic:
         elif transfer.whole_dwords:
             _load_dwords(b, place, transfer.nbytes)
         else:
-            load(b, [_part(b, place)], transfer, b.instr.operand("vdata"))
+            load(b, [_part(b, place, transfer.nbytes)], transfer, b.instr.operand("vdata"))
 
     return semantic
 
@@ -76,7 +76,7 @@ def _load_dwords(b: Context, place: Place, nbytes: int) -> None:
 def _load_direct(b: Context, place: Place, transfer: Transfer) -> None:
     """To LDS; lanes out of range put zeros there."""
     if not transfer.whole_dwords:
-        load_to_lds(b, _part(b, place), transfer)
+        load_to_lds(b, _part(b, place, transfer.nbytes), transfer)
         return
     target = lds_direct_address(b, transfer)
     whole = _whole(b, place, transfer.nbytes)
@@ -89,7 +89,7 @@ def _store(transfer: Transfer) -> Semantic:
     def semantic(b: Context) -> None:
         place, data = Place(b), b.instr.operand("vdata")
         if not transfer.whole_dwords:
-            store(b, [_part(b, place)], transfer, data)
+            store(b, [_part(b, place, transfer.nbytes)], transfer, data)
             return
         whole = _whole(b, place, transfer.nbytes)
         rest = b.exec_lanes() & ~whole
@@ -110,7 +110,7 @@ def _atomic(name: str) -> Semantic:
 
     def semantic(b: Context) -> None:
         place, lanes = Place(b), b.exec_lanes()
-        access = Access("global", place.address(), lanes & place.in_range(nbytes - 1), lanes)
+        access = Access("global", place.address(), lanes & place.in_range(nbytes), lanes)
         atomic(b, [access], ATOMICS[name], b.instr.operand("vdata"), optional(b, "vdst"))
 
     return semantic

@@ -44,7 +44,7 @@ class _Typed:
         b, place = self.b, self.place
         in_range = b.vector(b.const("u32", 0)) != 0
         for nbytes in (1, 2, 4, 8, 12, 16):
-            in_range = b.select(self.nbytes == nbytes, place.in_range(nbytes - 1), in_range)
+            in_range = b.select(self.nbytes == nbytes, place.in_range(nbytes), in_range)
         return b.exec_lanes() & in_range
 
     def load_words(self) -> list[Value]:
