@@ -26,8 +26,6 @@ class Machine(Device):
     Use it as a context manager, or call `close`. ConfigError for a configuration that cannot be used.
     """
 
-    devices: tuple[Device, ...]
-
     def __init__(
         self,
         config: str | Path | Mapping[str, Any] = "gfx950_mi355x",
@@ -44,11 +42,16 @@ class Machine(Device):
             runs = create(vram, loaded.target, lds_bytes=loaded.lds_bytes, cache_dir=cache_dir)
             gate = Gate(runs.concurrent_launches)
             super().__init__(0, loaded, vram, runs, gate)
-            others = (Device(index, loaded, vram, runs, gate) for index in range(1, loaded.devices))
-            self.devices = (self, *others)
+            self._others = [Device(index, loaded, vram, runs, gate) for index in range(1, loaded.devices)]
         except BaseException:
             vram.close()
             raise
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The GPUs, in order."""
+        # Not kept: it would be a cycle, and a machine that is dropped should end at once.
+        return self, *self._others
 
     def start(self) -> None:
         """Starts all worker processes now; otherwise each starts with the first launch that needs it."""

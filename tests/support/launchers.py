@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -15,15 +16,16 @@ import psutil
 SHM = Path("/dev/shm")
 
 
-def run_python(code: str, *arguments: str) -> subprocess.Popen[str]:
-    """A process that runs a program given as text, with the test suite's modules at hand."""
+def run_python(code: str, *, path: Sequence[str] = (), prefix: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """A process that runs a program given as text, with the test suite's modules at hand. path: further folders of modules;
+    prefix: words of a command before the interpreter's."""
     return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
+        [*prefix, sys.executable, "-c", code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*path, *sys.path])},
     )
 
 
@@ -54,3 +56,18 @@ def wait_until_gone(pid: int, seconds: float = 3.0) -> list[str]:
     while (left := segments_of(pid)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return left
+
+
+def still_running(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Which of the processes have not ended after so long; one that nobody has waited for yet has."""
+    deadline = time.monotonic() + seconds
+    while (left := [process for process in processes if _runs(process)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -1,136 +1,157 @@
-"""Workers and launchers that die."""
+"""Workers that die, stop, or cannot start: the launch that needs them fails, and the machine goes on."""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from support.assemble import build, kernel_text
+from support.launchers import run_python, still_running
+from support.worker_kernels import ENDLESS, check_fill, fork_server, worker_processes
 
 import rjemu
-from rjemu.errors import WorkerLost
-from rjemu.shm.orphans import find_orphans, remove_orphan
+from rjemu.errors import LaunchTimeout, MemoryFault, WorkerLost
 from rjemu.workers.affinity import assign, parse_cpu_list, placement
 
-ROOT = Path(__file__).parent.parent.parent
-ENDLESS = kernel_text("loop:\n  s_branch loop\n")
-FILL = kernel_text(
-    """
-  s_load_dwordx2 s[4:5], s[0:1], 0x0
-  v_mov_b32 v2, 5
-  v_lshlrev_b32 v1, 2, v0
-  s_waitcnt lgkmcnt(0)
-  global_store_dword v1, v2, s[4:5]
-  s_endpgm
-""",
-    directives={"user_sgpr_kernarg_segment_ptr": 1, "kernarg_size": 8},
-)
+
+@pytest.fixture
+def gpu() -> Iterator[rjemu.Machine]:
+    with rjemu.Machine("gfx950_mi355x", workers=(1, 2)) as machine:
+        machine.start()
+        yield machine
 
 
-def fill(gpu: rjemu.Machine) -> np.ndarray:
-    """What a small launch writes: 64 fives."""
-    out = gpu.zeros(64, np.uint32)
-    gpu.load(build(FILL, "gfx950"))["kernel"].launch(1, 64, kernarg=np.uint64(out.address).tobytes())
-    return out.to_host()
+def launch_endless(gpu: rjemu.Machine, grid: int = 8, timeout: float = 30) -> None:
+    gpu.load(build(ENDLESS, "gfx950"))["kernel"].launch(grid, 64, kernarg=b"", timeout=timeout)
 
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["engine", "dispatch"])
-def test_a_killed_worker_fails_its_launch_and_is_replaced(victim: int) -> None:
-    with rjemu.Machine("gfx950_mi355x", workers=(1, 2)) as gpu:
-        gpu.start()
-        kept = gpu.to_device(np.arange(100, dtype=np.int32))
-        assert (fill(gpu) == 5).all()
-        endless = gpu.load(build(ENDLESS, "gfx950"))["kernel"]
-        workers = [process for process in psutil.Process().children(recursive=True) if worker_cpu(process) is not None]
-        workers.sort(key=lambda process: (worker_cpu(process), process.pid))
-        assert len(workers) == 2
-        killed: list[float] = []
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [(signal.SIGKILL, "SIGKILL .*out of memory"), (signal.SIGBUS, "SIGBUS .*shared memory is full")],
+    ids=["SIGKILL", "SIGBUS"],
+)
+def test_a_worker_that_dies_fails_its_launch_and_is_replaced(
+    gpu: rjemu.Machine, victim: int, number: signal.Signals, why: str
+) -> None:
+    kept = gpu.to_device(np.arange(100, dtype=np.int32))
+    check_fill(gpu)
+    killed: list[float] = []
 
-        def kill() -> None:
-            killed.append(time.monotonic())
-            workers[victim].send_signal(signal.SIGKILL)
+    def kill() -> None:
+        killed.append(time.monotonic())
+        worker_processes()[victim].send_signal(number)
 
-        threading.Timer(0.3, kill).start()
-        with pytest.raises(WorkerLost, match="was lost in the middle of the launch"):
-            endless.launch(8, 64, kernarg=b"", timeout=30)
-        assert time.monotonic() - killed[0] < 1.0
-        assert np.array_equal(kept.to_host(), np.arange(100))
-        for _ in range(4):
-            assert (fill(gpu) == 5).all()
-
-
-def worker_cpu(process: psutil.Process) -> int | None:
-    """The CPU of a worker that is pinned to one; None for other children (the fork server, resource tracker)."""
-    try:
-        parent = process.parent()
-        affinity = process.cpu_affinity()
-    except psutil.NoSuchProcess:
-        return None
-    if parent is None or parent.pid == os.getpid():
-        return None
-    return affinity[0] if affinity is not None and len(affinity) == 1 else None
+    threading.Timer(0.3, kill).start()
+    with pytest.raises(WorkerLost, match=f"was lost in the middle of the launch: it was ended by {why}"):
+        launch_endless(gpu)
+    assert time.monotonic() - killed[0] < 1.0
+    assert np.array_equal(kept.to_host(), np.arange(100))
+    for _ in range(4):
+        check_fill(gpu)
 
 
-def run_script(text: str, *, stdin: bool = False) -> subprocess.Popen[str]:
-    command = [sys.executable, "-"] if stdin else [sys.executable, "-c", text]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+def test_an_idle_worker_that_dies_is_replaced_unnoticed(gpu: rjemu.Machine) -> None:
+    for victim in worker_processes():
+        victim.kill()
+        check_fill(gpu)
+
+
+def test_the_fork_servers_end_ends_its_workers_and_both_come_back(gpu: rjemu.Machine) -> None:
+    workers = worker_processes()
+    threading.Timer(0.3, fork_server().kill).start()
+    with pytest.raises(WorkerLost):
+        launch_endless(gpu)
+    assert not still_running(workers, 1)
+    for _ in range(3):
+        check_fill(gpu)
+
+
+def test_a_stopped_worker_does_not_outlast_the_timeout(gpu: rjemu.Machine) -> None:
+    check_fill(gpu)
+    worker = worker_processes()[0]
+    threading.Timer(0.2, worker.suspend).start()
+    started = time.monotonic()
+    with pytest.raises(LaunchTimeout):
+        launch_endless(gpu, timeout=0.5)
+    assert time.monotonic() - started < 8
+    assert not still_running([worker], 1)
+    for _ in range(3):
+        check_fill(gpu)
+
+
+def test_a_worker_stopped_for_a_while_loses_nothing(gpu: rjemu.Machine) -> None:
+    check_fill(gpu)
+    for worker in worker_processes():
+        worker.suspend()
+        threading.Timer(0.3, worker.resume).start()
+        check_fill(gpu)
+
+
+def test_a_machine_closes_with_stopped_workers(gpu: rjemu.Machine) -> None:
+    workers = worker_processes()
+    for worker in workers:
+        worker.suspend()
+    started = time.monotonic()
+    gpu.close()
+    assert time.monotonic() - started < 4
+    assert not still_running(workers, 1)
+
+
+def test_a_worker_that_cannot_start_says_why_after_a_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    with rjemu.Machine("gfx950_mi355x", workers=(1, 1)) as gpu:
+        crew = gpu._executor._crew  # type: ignore[attr-defined]
+        monkeypatch.setattr(crew, "_cpus", [1 << 20])
+        with pytest.raises(WorkerLost, match="engine 0 did not start: ValueError: invalid CPU"):
+            gpu.start()
+        with pytest.raises(WorkerLost, match="engine 0 did not start, 3 times: ValueError: invalid CPU"):
+            check_fill(gpu)
+        monkeypatch.undo()
+        check_fill(gpu)
+
+
+def test_a_worker_that_cannot_import_says_so(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nif 'forkserver' in ' '.join(sys.orig_argv): sys.modules['rjemu.workers.worker'] = None\n"
     )
-    if stdin:
-        assert process.stdin is not None
-        process.stdin.write(text)
-        process.stdin.close()
-        process.stdin = None
-    return process
+    process = run_python(
+        "import rjemu\ngpu = rjemu.Machine('gfx950_mi355x', workers=(1, 1))\n"
+        "try: gpu.start()\nexcept rjemu.errors.WorkerLost as error: print(error)\n",
+        path=[str(tmp_path)],
+    )
+    output, _ = process.communicate(timeout=60)
+    assert "worker engine 0 did not start: ModuleNotFoundError" in output or "did not start: ImportError" in output
 
 
-SCRIPT = f"""
-import numpy as np, rjemu
-from support.assemble import build
-gpu = rjemu.Machine("gfx950_mi355x", workers=(1, 2))
-gpu.start()
-out = gpu.zeros(64, np.uint32)
-gpu.load(build({FILL!r}, "gfx950"))["kernel"].launch(1, 64, kernarg=np.uint64(out.address).tobytes())
-print(int(out.to_host().sum()), flush=True)
+def test_a_fault_stops_all_the_others() -> None:
+    """Workgroup 40 strays; the others never end by themselves."""
+    text = kernel_text(
+        """
+  s_cmp_eq_u32 s2, 40
+  s_cbranch_scc1 stray
+loop:
+  s_branch loop
+stray:
+  v_mov_b32 v0, 0
+  v_mov_b32 v1, 0
+  global_load_dword v2, v[0:1], off
+  s_endpgm
 """
-
-
-@pytest.mark.parametrize("stdin", [False, True])
-def test_scripts_need_no_main_guard(stdin: bool) -> None:
-    process = run_script(SCRIPT + "gpu.close()\n", stdin=stdin)
-    out, errors = process.communicate(timeout=60)
-    assert (out.strip(), process.returncode) == ("320", 0), errors
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_outlives_the_launcher(number: signal.Signals) -> None:
-    process = run_script(SCRIPT + "import time\ntime.sleep(60)\n")
-    assert process.stdout is not None
-    assert process.stdout.readline().strip() == "320"
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert len(family) >= 3  # the fork server and two workers
-    process.send_signal(number)
-    process.communicate(timeout=20)
-    _, alive = psutil.wait_procs(family, timeout=3)
-    assert not alive, alive
-    orphans = [orphan for orphan in find_orphans() if orphan.name.startswith(f"rjemu-{process.pid}-")]
-    for orphan in orphans:
-        remove_orphan(orphan)
-    assert bool(orphans) == (number != signal.SIGINT)
-    assert not list(Path("/dev/shm").glob(f"rjemu-{process.pid}-*"))
+    )
+    with rjemu.Machine("gfx950_mi355x", workers=(4, 5), time_slice=4096) as gpu:
+        gpu.start()
+        kernel = gpu.load(build(text, "gfx950"))["kernel"]
+        started = time.monotonic()
+        with pytest.raises(MemoryFault) as caught:
+            kernel.launch(80, 64, kernarg=b"", timeout=60)
+        assert time.monotonic() - started < 10
+        assert caught.value.place is not None and caught.value.place.workgroup == (40, 0, 0)
+        check_fill(gpu)
 
 
 def test_placement_takes_cores_before_siblings(tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""Small kernels for the tests of worker processes, and the processes of this one's machines."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import psutil
+from support.assemble import build, kernel_text
+
+import rjemu
+
+ENDLESS = kernel_text("loop:\n  s_branch loop\n")
+
+FILL = kernel_text(
+    """
+  s_load_dwordx2 s[4:5], s[0:1], 0x0
+  v_mov_b32 v2, 5
+  v_lshlrev_b32 v1, 2, v0
+  s_waitcnt lgkmcnt(0)
+  global_store_dword v1, v2, s[4:5]
+  s_endpgm
+""",
+    directives={"user_sgpr_kernarg_segment_ptr": 1, "kernarg_size": 8},
+)
+"""Stores 5 in 64 dwords."""
+
+COUNT = kernel_text(
+    """
+  s_load_dwordx2 s[4:5], s[0:1], 0x0
+  s_mov_b64 exec, 1
+  v_mov_b32 v1, 0
+  v_mov_b32 v2, 1
+  s_waitcnt lgkmcnt(0)
+  global_atomic_add v1, v2, s[4:5]
+  s_endpgm
+""",
+    directives={"user_sgpr_kernarg_segment_ptr": 1, "kernarg_size": 8},
+)
+"""Every wave adds 1 to a dword."""
+
+
+def check_fill(gpu: rjemu.Machine) -> None:
+    """A small launch writes what it should."""
+    out = gpu.zeros(64, np.uint32)
+    module = gpu.load(build(FILL, "gfx950"))
+    module["kernel"].launch(1, 64, kernarg=np.uint64(out.address).tobytes(), timeout=60)
+    assert (out.to_host() == 5).all()
+    module.unload()
+
+
+def fork_server() -> psutil.Process:
+    """The server that this process's workers are forked from."""
+    return next(
+        child for child in psutil.Process().children() if any("multiprocess.forkserver" in word for word in cmdline(child))
+    )
+
+
+def worker_processes() -> list[psutil.Process]:
+    """The workers of this process's machines, in the order in which they were started."""
+    children = [child for child in psutil.Process().children(recursive=True) if _parent(child) not in (None, os.getpid())]
+    return sorted(children, key=lambda process: process.pid)
+
+
+def cmdline(process: psutil.Process) -> list[str]:
+    """A process's command line, nothing if it has ended."""
+    try:
+        return list(process.cmdline())
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        return None if process.status() == psutil.STATUS_ZOMBIE else int(process.ppid())
+    except psutil.NoSuchProcess:
+        return None
