@@ -85,11 +85,16 @@ def load_code_object(data: bytes | bytearray | memoryview | str | os.PathLike[st
     with several code objects. Raises CodeObjectError, saying what was found and what was expected, for anything that
     is not a sound code object for that target.
     """
-    content = bytes(data) if isinstance(data, bytes | bytearray | memoryview) else _read_file(Path(data))
+    content = code_bytes(data)
     device = None if target is None else TargetId.parse(target)
     if is_bundle(content):
         content = bytes(pick(read_bundle(content), device).code)
     return _load_elf(ElfFile(content), device)
+
+
+def code_bytes(data: bytes | bytearray | memoryview | str | os.PathLike[str]) -> bytes:
+    """The bytes of a code object that is given as such or by its file; CodeObjectError if that cannot be read."""
+    return bytes(data) if isinstance(data, bytes | bytearray | memoryview) else _read_file(Path(data))
 
 
 def _read_file(path: Path) -> bytes:

@@ -239,6 +239,14 @@ class Vram:
         offset = address - GPU_BASE
         return self._segment.bytes[offset : offset + nbytes]
 
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        """uint8: a copy of [address, address + nbytes). UsageError as `view`."""
+        return self.view(address, nbytes).copy()
+
+    def write(self, address: int, data: np.ndarray) -> None:
+        """Overwrites memory from an address on with a uint8 array. UsageError as `view`."""
+        self.view(address, len(data))[:] = data
+
     def find(self, address: int) -> Allocation | None:
         """The live allocation that holds `address`; the start of an empty one counts as inside."""
         with self._lock:

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from rjemu.errors import MachineClosed, UsageError
-from rjemu.shm.vram import Vram
+from rjemu.vm.memory import DeviceMemory
 
 
 class DeviceArray:
@@ -21,12 +21,12 @@ class DeviceArray:
     is released by `free`, when the object is collected, or with the machine.
     """
 
-    def __init__(self, vram: Vram, shape: int | Sequence[int], dtype: Any, device: int = 0) -> None:
+    def __init__(self, memory: DeviceMemory, shape: int | Sequence[int], dtype: Any, device: int = 0) -> None:
         self._address: int | None = None
-        self._vram = vram
+        self._memory = memory
         self.shape = _shape(shape)
         self.dtype = resolve_dtype(dtype)
-        self._address = vram.allocate(self.nbytes, label=f"array {self.dtype}{list(self.shape)}", device=device)
+        self._address = memory.allocate(self.nbytes, label=f"array {self.dtype}{list(self.shape)}", device=device)
 
     @property
     def size(self) -> int:
@@ -42,41 +42,39 @@ class DeviceArray:
         """The GPU address; MachineClosed once the array is freed or the machine closed."""
         if self._address is None:
             raise MachineClosed("the device array has been freed")
-        self._vram.check_open("the machine of the device array")
+        self._memory.check_open("the machine of the device array")
         return self._address
 
-    def is_in(self, vram: Vram) -> bool:
+    def is_in(self, memory: DeviceMemory) -> bool:
         """Whether the array is in that device memory."""
-        return self._vram is vram
+        return self._memory is memory
 
     def to_host(self) -> np.ndarray:
         """A copy in host memory."""
-        return self._view().copy()
+        return self._memory.read(self.address, self.nbytes).view(self.dtype).reshape(self.shape)
 
     def copy_from(self, source: Any) -> None:
         """Overwrites the array with a host array of its shape and dtype; UsageError for another."""
         host = np.asarray(source)
         if host.shape != self.shape or resolve_dtype(host.dtype) != self.dtype:
             raise UsageError(f"cannot copy {host.dtype} {host.shape} into a device array of {self.dtype} {self.shape}")
-        self._view()[...] = host
+        elements = np.ascontiguousarray(host, self.dtype).reshape(-1)
+        self._memory.write(self.address, elements.view(np.uint8))
 
     def free(self) -> None:
         """Releases the memory now; a second call does nothing."""
         address, self._address = self._address, None
-        if address is not None and not self._vram.closed:
-            self._vram.free(address)
+        if address is not None and not self._memory.closed:
+            self._memory.free(address)
 
     def __del__(self) -> None:
         # The collector may run inside the allocator, so the memory is only handed over here.
-        if self._address is not None and not self._vram.closed:
-            self._vram.free_later(self._address)
+        if self._address is not None and not self._memory.closed:
+            self._memory.free_later(self._address)
 
     def __repr__(self) -> str:
         state = "freed" if self._address is None else f"at {self._address:#x}"
         return f"DeviceArray({self.dtype}, {self.shape}, {state})"
-
-    def _view(self) -> np.ndarray:
-        return self._vram.view(self.address, self.nbytes).view(self.dtype).reshape(self.shape)
 
 
 def resolve_dtype(dtype: Any) -> np.dtype:

@@ -6,6 +6,7 @@ Register set-up: LLVM's AMDGPUUsage, "Initial Kernel Execution State" and "Prelo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,10 @@ from rjemu.exec.dispatch import DispatchSpec
 from rjemu.shm.vram import round_up
 from rjemu.vm.geometry import Geometry, Size3
 from rjemu.vm.occupancy import max_resident_workgroups
+from rjemu.vm.packets import Queue
+
+if TYPE_CHECKING:
+    from rjemu.vm.module import LoadedKernel
 
 DYNAMIC_STACK_BYTES = 16 * 1024
 """Stack of a lane beyond the fixed private segment, for kernels whose depth of calls the compiler could not bound."""
@@ -44,6 +49,18 @@ class Resources:
     @property
     def scratch_arena_bytes(self) -> int:
         return self.scratch_stride * self.scratch_slots
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLaunch:
+    """A launch that has been checked. dynamic_lds_bytes: per workgroup; segment: the kernarg segment's bytes."""
+
+    target: LoadedKernel
+    geometry: Geometry
+    dynamic_lds_bytes: int
+    resources: Resources
+    segment: bytes
+    queue: Queue
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from rjemu.vm.executor import Progress
 from rjemu.vm.geometry import Extent
 
 if TYPE_CHECKING:
-    from rjemu.vm.device import Device
+    from rjemu.vm.gpu import Gpu
 
 
 class Module:
     """A code object on one GPU; `module["name"]` is a kernel. It stays loaded until `unload` or the machine's end."""
 
-    def __init__(self, device: Device, code: CodeObject, address: int) -> None:
+    def __init__(self, device: Gpu, code: CodeObject, address: int) -> None:
         self.device = device
         self.code = code
         self._address: int | None = address

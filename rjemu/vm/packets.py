@@ -6,6 +6,7 @@ Layouts: HSA Platform System Architecture, "AQL kernel dispatch packet", and ROC
 from __future__ import annotations
 
 import threading
+from typing import Protocol
 
 import numpy as np
 
@@ -54,6 +55,19 @@ _FEATURE_KERNEL_DISPATCH = 1
 _PACKET_TYPE_KERNEL_DISPATCH = 2
 _SCOPE_SYSTEM = 2
 _HEADER = _PACKET_TYPE_KERNEL_DISPATCH | _SCOPE_SYSTEM << 9 | _SCOPE_SYSTEM << 11
+
+
+class Queue(Protocol):
+    """A queue in device memory, wherever that is; `address` is its GPU address."""
+
+    address: int
+
+    @property
+    def freed(self) -> bool: ...
+
+    def check_open(self, what: str) -> None: ...
+
+    def free(self) -> None: ...
 
 
 class AqlQueue:

@@ -12,7 +12,7 @@ from rjemu.errors import LaunchError, LaunchInterrupted, MachineClosed
 from rjemu.exec.dispatch import DispatchResult
 from rjemu.vm.geometry import Extent
 from rjemu.vm.module import LoadedKernel
-from rjemu.vm.packets import AqlQueue
+from rjemu.vm.packets import Queue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Stream:
     As a context manager it waits at the end, or cancels what is left if the block raises.
     """
 
-    def __init__(self, device: int, queue: AqlQueue) -> None:
+    def __init__(self, device: int, queue: Queue) -> None:
         self._device = device
         self._queue = queue
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rjemu stream")
