@@ -9,16 +9,15 @@ several GPUs are consecutive ranges of one address space, which all of them reac
 from __future__ import annotations
 
 import bisect
-import os
 import threading
 from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-import psutil
 
 from rjemu.errors import OutOfMemory, UsageError
-from rjemu.shm.segment import SHM_DIRECTORY, Segment
+from rjemu.shm.quota import MemoryQuota
+from rjemu.shm.segment import Segment
 
 GPU_BASE = 0x6000_0000_0000
 """First GPU address: in the upper half of the 47-bit user space, as a driver's addresses are; no offset of it is null."""
@@ -33,8 +32,6 @@ TABLE_COUNT, TABLE_GENERATION, TABLE_ROWS = 0, 8, 64
 """Byte offsets in the table's segment: the header's words, then the rows."""
 
 _NULL_PAGE = PAGE
-_WORTH_ASKING = 1 << 20
-"""Smaller allocations do not ask the host how much memory it has left: that costs more than they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +152,18 @@ class _Memory:
 
 
 class Vram:
-    """The memory of `devices` GPUs, `size` bytes each. Fresh memory reads as zero.
+    """The memory of `devices` GPUs, `size` bytes each, less what others take of the quota. Fresh memory reads as zero.
 
     host_base: address in this process of GPU_BASE. table_address: address in this process of the table's header.
     Calls may come from several threads.
     """
 
-    def __init__(self, size: int, devices: int = 1) -> None:
+    def __init__(self, size: int, devices: int = 1, quota: MemoryQuota | None = None) -> None:
         self.size = round_up(size, PAGE)
+        self._quota = quota or MemoryQuota(self.size, devices)
         space = 2 * self.size + (TABLE_CAPACITY + 1) * GUARD
         self._segment = Segment.create("vram", devices * space)
+        self._quota.join(self._segment)
         self.table = AllocationTable()
         self.host_base = self._segment.address
         self.table_address = self.table.address
@@ -209,9 +208,12 @@ class Vram:
                 self._free_now(self._dropped.popleft())
             memory = self._memories[device]
             taken = round_up(max(nbytes, 1), PAGE)
-            self._check_left(nbytes, taken, self.size - memory.used)
+            if self.table.count == self.table.capacity:
+                raise OutOfMemory(f"{self.table.capacity} allocations are live, which is the most there can be")
+            self._quota.take(device, taken, nbytes)
             offset = memory.space.take(taken + GUARD, max(align, PAGE))
             if offset is None:
+                self._quota.give(device, taken)
                 raise OutOfMemory(f"no {nbytes} contiguous bytes aligned to {align} are left in device memory")
             allocation = Allocation(GPU_BASE + offset, nbytes, label, device)
             self._live[allocation.address] = allocation
@@ -278,6 +280,8 @@ class Vram:
         with self._lock:
             if not self.closed:
                 self._live.clear()
+                for device, memory in enumerate(self._memories):
+                    self._quota.give(device, memory.used)
                 self.table.close()
                 self._segment.close()
 
@@ -292,24 +296,7 @@ class Vram:
         self._segment.discard(offset, taken)
         memory.space.give(offset, taken + GUARD)
         memory.used -= taken
-
-    def _check_left(self, nbytes: int, taken: int, left: int) -> None:
-        if self.table.count == self.table.capacity:
-            raise OutOfMemory(f"{self.table.capacity} allocations are live, which is the most there can be")
-        if taken > left:
-            raise OutOfMemory(f"{nbytes} bytes asked for, {left} of {self.size} bytes of device memory left")
-        if taken < _WORTH_ASKING:
-            return
-        # What is allocated but not yet touched will still have to find its place in the host.
-        promised = max(self.used - self._segment.resident_bytes, 0)
-        host_left = psutil.virtual_memory().available - promised
-        file_system = os.statvfs(SHM_DIRECTORY)
-        shm_left = file_system.f_bavail * file_system.f_frsize - promised
-        if taken > min(host_left, shm_left):
-            raise OutOfMemory(
-                f"{nbytes} bytes asked for; the host has {max(host_left, 0)} bytes of memory and "
-                f"{max(shm_left, 0)} bytes in {SHM_DIRECTORY} left"
-            )
+        self._quota.give(allocation.device, taken)
 
     def _last_starting_at_or_below(self, address: int) -> Allocation | None:
         starts = self.table.rows[: self.table.count, 0]

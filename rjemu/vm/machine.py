@@ -9,6 +9,7 @@ from typing import Any
 
 import rjemu.mma  # noqa: F401  (registers the matrix instructions)
 from rjemu.config import load_config
+from rjemu.shm.quota import MemoryQuota
 from rjemu.shm.vram import Vram
 from rjemu.vm.device import Device
 from rjemu.vm.executor import executor_factory
@@ -21,7 +22,8 @@ class Machine(Device):
     config: a preset's name, a JSON file or a parsed dict; keyword overrides replace its fields
     (`rjemu.config.load_config`). executor: "native", or "reference" (numpy, slow, easy to follow). workers: "inline"
     runs everything in this process; (E, D) on E engine and D - 1 dispatch processes per GPU, pinned one CPU each.
-    cache_dir: where compiled handlers are kept, by default the user's cache directory.
+    cache_dir: where compiled handlers are kept, by default the user's cache directory. quota: device memory that it shares
+    with other machines of this process, by default its own.
 
     Use it as a context manager, or call `close`. ConfigError for a configuration that cannot be used.
     """
@@ -33,11 +35,12 @@ class Machine(Device):
         executor: str = "native",
         workers: str | tuple[int, int] = "inline",
         cache_dir: Path | None = None,
+        quota: MemoryQuota | None = None,
         **overrides: Any,
     ) -> None:
         loaded = load_config(config, **overrides)
         create = executor_factory(executor, workers, loaded.devices)
-        vram = Vram(loaded.vram_bytes, loaded.devices)
+        vram = Vram(loaded.vram_bytes, loaded.devices, quota)
         try:
             runs = create(vram, loaded.target, lds_bytes=loaded.lds_bytes, cache_dir=cache_dir)
             gate = Gate(runs.concurrent_launches)
