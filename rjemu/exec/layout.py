@@ -70,9 +70,9 @@ WAVE_RUNNING, WAVE_BARRIER, WAVE_ENDED, WAVE_HALTED = 0, 1, 2, 3
 
 EVENTS: Final = {
     "none": 0, "end": 1, "barrier": 2, "sleep": 3, "trap": 4, "halt": 5, "icache": 6, "illegal": 7, "unsupported": 8,
-    "undecoded": 9, "outside": 10, "memory": 11, "misaligned": 12, "slice": 13, "mode": 14,
+    "yield": 9, "undecoded": 10, "outside": 11, "memory": 12, "misaligned": 13, "slice": 14, "mode": 15,
 }  # fmt: skip
-"""Why a handler returned null, or a turn ended. The first nine are `isa.context.Event`."""
+"""Why a handler returned null, or a turn ended. The first ten are `isa.context.Event`."""
 
 # --- micro-op record ----------------------------------------------------------------------------------------------
 # One record per dword of code, at (pc - code base) / 4 * RECORD_BYTES, so that a jump needs no search. The slots of an

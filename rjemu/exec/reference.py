@@ -232,7 +232,7 @@ class _Run:
         elif wave.left == "halt":
             wave.state.set_word("state", WAVE_HALTED)
         else:
-            return wave.left == "sleep"
+            return wave.left in ("sleep", "yield")
         states = [other.state.word("state") for other in workgroup.waves]
         if all(state in (WAVE_BARRIER, WAVE_ENDED) for state in states):
             for other in workgroup.waves:

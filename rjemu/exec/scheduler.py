@@ -224,6 +224,8 @@ def _on_event(
     with b.if_(event == EVENTS["halt"]):
         b.put(w, WAVE, "state", WAVE_HALTED)
         handled.set(0)
+    with b.if_(event == EVENTS["yield"]):
+        handled.set(0)
     with b.if_(event == EVENTS["sleep"]):
         # A sleeping wave waits for somebody else: the sooner other workgroups run, the better.
         b.store_value(budget, (b.load_value(budget, "u64").bits("i64") - 256))

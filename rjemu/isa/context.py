@@ -45,7 +45,7 @@ AtomicOp = Literal[
 Semantic = Callable[["Context"], None]
 """The meaning of one instruction."""
 
-Event = Literal["end", "barrier", "sleep", "trap", "halt", "icache", "illegal", "unsupported"]
+Event = Literal["end", "barrier", "sleep", "trap", "halt", "icache", "illegal", "unsupported", "yield"]
 """Why a wave leaves the loop; see `Context.event`."""
 
 
@@ -151,7 +151,8 @@ class Context(Lanes):
 
     @abstractmethod
     def event(self, kind: Event, value: Value | None = None) -> None:
-        """Leave the loop after this instruction (end, barrier, sleep ...) with a u32 payload. Last effect."""
+        """Leave the loop after this instruction (end, barrier, sleep ...) with a u32 payload. Last effect. "yield" only
+        ends the wave's turn among the waves of its workgroup."""
 
     @abstractmethod
     def clock(self) -> Value:

@@ -218,6 +218,16 @@ def load_to_lds(b: Context, access: Access, transfer: Transfer) -> None:
     target = lds_direct_address(b, transfer)
     if transfer.whole_dwords:
         b.copy_to_lds(access.address, target, transfer.nbytes, access.mask)
-        return
-    (loaded,) = b.load(access.space, access.address, transfer.nbytes, access.mask)
-    b.store("lds", target, [extend(transfer, loaded)], 4, access.receive)
+    else:
+        (loaded,) = b.load(access.space, access.address, transfer.nbytes, access.mask)
+        b.store("lds", target, [extend(transfer, loaded)], 4, access.receive)
+    end_direct_load(b)
+
+
+def end_direct_load(b: Context) -> None:
+    """Last effect of a load straight to LDS: it ends the wave's turn.
+
+    Hardware issues such loads of a workgroup's waves in step, and hand-written kernels (AITER's MLA decoding) let the
+    padding of one wave's rows land where another wave's next load then puts data.
+    """
+    b.event("yield")

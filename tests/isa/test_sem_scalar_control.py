@@ -76,6 +76,7 @@ def test_program_counter() -> None:
         ("s_setkill 0", None, 0),
         ("s_sendmsghalt sendmsg(MSG_INTERRUPT)", "halt", 0),
         ("s_icache_inv", "icache", 0),
+        ("s_waitcnt vmcnt(0) lgkmcnt(0)", "yield", 0),
         ("s_rfe_b64 s[20:21]", "illegal", 0),
         ("s_rfe_restore_b64 s[20:21], s22", "illegal", 0),
     ],
@@ -89,7 +90,6 @@ def test_events(text: str, event: str | None, payload: int) -> None:
     "text",
     [
         "s_nop 3",
-        "s_waitcnt vmcnt(0) lgkmcnt(0)",
         "s_wakeup",
         "s_setprio 3",
         "s_sendmsg sendmsg(MSG_INTERRUPT)",

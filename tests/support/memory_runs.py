@@ -141,6 +141,8 @@ class MemoryRig:
             assert following == self._record.ctypes.data + instr.size // 4 * RECORD_BYTES
             return None
         event, lane = self._get("event", 4), self._get("fault_lane", 4)
+        if event == EVENTS["yield"]:
+            return None
         assert event in (EVENTS["memory"], EVENTS["misaligned"])
         return Fault(
             FAULT_SPACES[self._get("fault_space", 4)],

@@ -13,6 +13,7 @@ from rjemu.isa.transfers import (
     Access,
     Transfer,
     atomic,
+    end_direct_load,
     lds_direct_address,
     load,
     load_to_lds,
@@ -83,6 +84,7 @@ def _load_direct(b: Context, place: Place, transfer: Transfer) -> None:
     rest = b.exec_lanes() & ~whole
     b.copy_to_lds(place.linear(), target, transfer.nbytes, whole)
     b.when(rest, lambda: b.store("lds", target, _words(b, place, transfer.nbytes, rest), transfer.nbytes, rest))
+    end_direct_load(b)
 
 
 def _store(transfer: Transfer) -> Semantic:

@@ -18,7 +18,7 @@ from rjemu.isa.context import Context, Semantic
 from rjemu.isa.instruction import Operand
 from rjemu.isa.lanes import Value
 from rjemu.isa.semantics.registry import register
-from rjemu.isa.transfers import LOADS, lds_direct_address, merge_half
+from rjemu.isa.transfers import LOADS, end_direct_load, lds_direct_address, merge_half
 
 _SEL_ONE, _SEL_X = 1, 4
 """V# destination selects: 0 is zero, 1 one, 4 to 7 are the components."""
@@ -96,6 +96,7 @@ def _load(count: int, half: bool) -> Semantic:
         components = _loaded_components(b, count, half)
         if b.instr.mod("lds"):
             b.store("lds", lds_direct_address(b, LOADS["dword"]), components, 4, lanes)
+            end_direct_load(b)
             return
         dst = b.instr.operand("vdata")
         words = _pair_halves(b, components, dst) if half else components

@@ -1,7 +1,8 @@
 """Branches, calls, and the instructions that stop, pause or tune a wave (SOP1, SOPK, SOPP).
 
-Instructions that only schedule (s_setprio), count for profilers (s_incperflevel, s_ttracedata) or wait for what has
-already happened here (s_waitcnt: loads and stores land at issue) do nothing. s_sendmsg: no compute message changes a wave.
+Instructions that only schedule (s_setprio) or count for profilers (s_incperflevel, s_ttracedata) do nothing. Loads and stores
+land at issue here, so s_waitcnt waits for nothing; but on hardware the other waves go on meanwhile, and so they do here.
+s_sendmsg: no compute message changes a wave.
 """
 
 from __future__ import annotations
@@ -177,9 +178,15 @@ def _return_from_exception(b: Context) -> None:
     b.event("illegal")
 
 
+@custom("s_waitcnt")
+def _wait(b: Context) -> None:
+    """Hand-written kernels overwrite LDS that another wave reads after the same barrier; its read is as long ago as this
+    wave's own, for which this wave has waited."""
+    b.event("yield")
+
+
 @custom(
     "s_nop",
-    "s_waitcnt",
     "s_wakeup",
     "s_setprio",
     "s_sendmsg",
