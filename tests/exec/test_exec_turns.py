@@ -1,7 +1,7 @@
 """Turns of a workgroup's waves: hand-overs through LDS that no barrier covers and that hardware's timing makes right.
 
-Both kinds are found in AITER's hand-written MLA decoding for gfx942 and gfx950. The order of waves must not matter beyond what
-the waves wait for, so each kernel runs with short and with long turns.
+Both kinds are found in AITER's hand-written MLA decoding for gfx942 and gfx950. The order of waves must not matter beyond
+what the waves wait for, so each kernel runs with short and with long turns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Branches, calls, and the instructions that stop, pause or tune a wave (SOP1, SOPK, SOPP).
 
-Instructions that only schedule (s_setprio) or count for profilers (s_incperflevel, s_ttracedata) do nothing. Loads and stores
-land at issue here, so s_waitcnt waits for nothing; but on hardware the other waves go on meanwhile, and so they do here.
-s_sendmsg: no compute message changes a wave.
+Instructions that only schedule (s_setprio) or count for profilers (s_incperflevel, s_ttracedata) do nothing. Loads and
+stores land at issue here, so s_waitcnt waits for nothing; but on hardware the other waves go on meanwhile, and so they do
+here. s_sendmsg: no compute message changes a wave.
 """
 
 from __future__ import annotations
