@@ -40,6 +40,7 @@ from rjemu.exec.layout import (
     WAVE_HALTED,
     WAVE_RUNNING,
 )
+from rjemu.exec.structures import Native
 from rjemu.isa.lanes import TYPES, Value
 
 FLAT_SCRATCH_CODE = 102
@@ -48,35 +49,6 @@ ADMISSION_COST = 64
 """What starting a workgroup counts against the budget, in instructions."""
 
 WORKGROUP_DONE, WORKGROUP_SLICE, WORKGROUP_EVENT, WORKGROUP_DEADLOCK = 0, 1, 2, 3
-
-
-class Native(IrLanes):
-    """An `IrLanes` with access to structures by field name."""
-
-    def field(self, base: Ptr, layout: dict[str, int], name: str) -> Ptr:
-        return self.offset(base, layout[name])
-
-    def get(self, base: Ptr, layout: dict[str, int], name: str, type_name: str = "u32") -> Value:
-        return self.load_value(self.field(base, layout, name), type_name)
-
-    def put(self, base: Ptr, layout: dict[str, int], name: str, value: Value | int, type_name: str = "u32") -> None:
-        self.store_value(self.field(base, layout, name), value if isinstance(value, Value) else self.const(type_name, value))
-
-    def get_ptr(self, base: Ptr, layout: dict[str, int], name: str) -> Ptr:
-        return self.load_ptr(self.field(base, layout, name))
-
-    def fill_zero(self, base: Ptr, nbytes: Value) -> None:
-        callee = self.module.declare("llvm.memset.p0.i64", "void", "ptr, i8, i64, i1")
-        self.emit(f"call void {callee}(ptr {base.name}, i8 0, {self.typed(nbytes)}, i1 false)")
-
-    def copy(self, to: Ptr, source: Ptr, nbytes: Value) -> None:
-        callee = self.module.declare("llvm.memcpy.p0.p0.i64", "void", "ptr, ptr, i64, i1")
-        self.emit(f"call void {callee}(ptr {to.name}, ptr {source.name}, {self.typed(nbytes)}, i1 false)")
-
-    def divide(self, x: Value, y: Value) -> tuple[Value, Value]:
-        """Unsigned (quotient, remainder)."""
-        quotient = self.make(x.type, 1, self.define(f"udiv {self.typed(x)}, {self.ref(y)}"))
-        return quotient, x - quotient * y
 
 
 def scheduler_text(module: Module, wave: int) -> str:
