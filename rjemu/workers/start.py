@@ -31,7 +31,6 @@ _PRELOAD = ["rjemu.workers.worker"]
 _PR_SET_PDEATHSIG = 1
 
 _lock = threading.Lock()
-_started: weakref.WeakSet[Any] = weakref.WeakSet()
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
@@ -45,7 +44,9 @@ def start_worker(setup: Setup) -> tuple[Any, Connection]:
         process = context.Process(target=run_worker, args=arguments, name=f"rjemu {setup.role.name}", daemon=True)
         process.start()
         there.close()
-        _started.add(process)
+        # `multiprocess` terminates the daemons that it knows of at exit, also at a forked child's, and keeps those that
+        # nobody joins. Workers need neither: they end with their launcher, or when their machine is collected.
+        processes._children.discard(process)
         _connections.add(here)
     return process, here
 
@@ -78,12 +79,9 @@ def _without_main_module() -> Iterator[None]:
 
 
 def _leave_to_parent() -> None:
-    """In a forked child: the workers and their server are the parent's. Its end must not terminate them, as `multiprocess`
-    does with the daemons that it knows of; and no pipe of theirs may stay open for it."""
+    """In a forked child: the workers and their server are the parent's, and no pipe of theirs may stay open for it."""
     global _lock
     _lock = threading.Lock()
-    processes._children.difference_update(_started)
-    _started.clear()
     for connection in list(_connections):
         connection.close()
     _connections.clear()
