@@ -45,6 +45,22 @@ class MachineClosed(UsageError):
 class ForkedMachine(MachineClosed):
     """A machine, or something of it, used in a process that was forked from the one that opened it."""
 
+    @classmethod
+    def of(cls, what: str) -> ForkedMachine:
+        """The error for the use of `what`."""
+        return cls(
+            f"{what} was opened by the process that this one was forked from, and cannot be used here: open one here, "
+            "or start processes by spawn or forkserver"
+        )
+
+
+class DaemonGone(RjemuError):
+    """The daemon that serves the machine has ended, or serves this client no longer; everything in the machine is lost."""
+
+
+class ProtocolError(RjemuError):
+    """Bytes between a client and a daemon that are not of their protocol."""
+
 
 class DecodeError(RjemuError):
     """Bytes that are no instruction of the target."""

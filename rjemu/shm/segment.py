@@ -135,10 +135,7 @@ class Segment:
     def check_open(self, what: str) -> None:
         """MachineClosed, saying that `what` has been closed; ForkedMachine in a child that was forked while it was open."""
         if self.forked:
-            raise ForkedMachine(
-                f"{what} was opened by the process that this one was forked from, and cannot be used here: open one here, "
-                "or start processes by spawn or forkserver"
-            )
+            raise ForkedMachine.of(what)
         if self.closed:
             raise MachineClosed(f"{what} has been closed")
 

@@ -11,7 +11,7 @@ class Gate:
     """Lets at most `limit` launches in at a time. Closing it waits for those inside."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._inside = 0
         self._changed = threading.Condition()
 
@@ -19,7 +19,7 @@ class Gate:
     def entered(self) -> Iterator[None]:
         """For the time of one launch."""
         with self._changed:
-            while self._inside >= self._limit:
+            while self._inside >= self.limit:
                 self._changed.wait()
             self._inside += 1
         try:

@@ -38,7 +38,7 @@ class Gpu(ABC):
         self.index = index
         self.config = config
         self._memory = memory
-        self._queue = queue
+        self.queue = queue
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
     @property
@@ -124,7 +124,7 @@ class Gpu(ABC):
             raise UsageError(f"timeout is {timeout} seconds: expected more than 0")
         geometry = resolve_geometry(grid, global_size, default_block(kernel) if block is None else block)
         resources = required_resources(kernel, geometry, lds_bytes, self.config)
-        queue = queue or self._queue
+        queue = queue or self.queue
         segment = self._kernarg_segment(kernel, geometry, args, kernarg, lds_bytes, queue)
         launch = PackedLaunch(target, geometry, lds_bytes, resources, segment, queue)
         return self.dispatch(launch, timeout=timeout, progress=progress)

@@ -56,6 +56,11 @@ class Machine(Device):
         # Not kept: it would be a cycle, and a machine that is dropped should end at once.
         return self, *self._others
 
+    @property
+    def concurrent_launches(self) -> int:
+        """Launches that may be under way at once, from different threads; further ones wait."""
+        return self._gate.limit
+
     def start(self) -> None:
         """Starts all worker processes now; otherwise each starts with the first launch that needs it."""
         self._check_open()

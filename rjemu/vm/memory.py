@@ -17,7 +17,7 @@ class DeviceMemory(Protocol):
     def check_open(self, what: str = ...) -> None:
         """Raises what a use of `what` must raise if the memory is closed."""
 
-    def allocate(self, nbytes: int, align: int = ..., label: str = ..., device: int = ...) -> int:
+    def allocate(self, nbytes: int, *, label: str = ..., device: int = ...) -> int:
         """The GPU address of new bytes, all zero, in the memory of GPU number `device`; OutOfMemory."""
 
     def free(self, address: int) -> None:
