@@ -13,6 +13,7 @@ from rjemu.exec.journal import Entry, NewBindings, NewClass, NewObject
 from rjemu.exec.layout import CLASS_MAP_BYTES, FP_CLASSES, HANDLER_UNDECODED
 from rjemu.exec.native_context import NativeContext
 from rjemu.exec.records import DEFAULT_MODE_KEY, HandlerKey, handler_key
+from rjemu.isa.context import Context
 from rjemu.isa.instruction import Instruction
 from rjemu.isa.semantics.registry import semantic_of
 
@@ -136,7 +137,7 @@ class HandlerLibrary:
 
 def write_handler(module: Module, instr: Instruction, key: HandlerKey, symbol: str) -> None:
     """Add the handler of an instruction to a module. KeyError if the instruction has no semantics."""
-    semantic = semantic_of(instr)
+    semantic = _skip if key.skips else semantic_of(instr)
     if semantic is None:
         raise KeyError(instr.name)
     context = NativeContext(module, instr, key.target, key.wave, key.fp, key.gpr_idx)
@@ -146,3 +147,7 @@ def write_handler(module: Module, instr: Instruction, key: HandlerKey, symbol: s
     body = symbol + "_body"
     context.record(body, semantic)
     context.write_rounding_wrapper(symbol, body)
+
+
+def _skip(b: Context) -> None:
+    """What a vector instruction does under VSKIP."""

@@ -143,24 +143,27 @@ PROGRAM: Final = fields(0, ("records", 8), ("code_base", 8), ("code_bytes", 8), 
 MAX_PROGRAMS: Final = 256
 
 FP_CLASSES: Final = 64
-CLASS_MAP_BYTES: Final = 4096
+CLASS_MAP_BYTES: Final = 8192
 _CLASS_BITS: Final = 0x3FF
+VSKIP: Final = 1 << 28
 GPR_IDX_EN: Final = 1 << 27
 FP16_OVFL: Final = 1 << 23
 """MODE bits (CDNA3 ISA, "MODE register") that specialise handlers beside bits 9:0."""
 GPR_IDX_KEY: Final = 1 << 10
 FP16_OVFL_KEY: Final = 1 << 11
+VSKIP_KEY: Final = 1 << 12
+_KEY_OF_BIT: Final = {GPR_IDX_EN: GPR_IDX_KEY, FP16_OVFL: FP16_OVFL_KEY, VSKIP: VSKIP_KEY}
 
 
 def class_key(mode: int) -> int:
     """Index in the class map: what of MODE specialises handlers: rounding, denormals, DX10_CLAMP, IEEE, VGPR indexing,
-    FP16_OVFL."""
-    return (mode & _CLASS_BITS) | (GPR_IDX_KEY if mode & GPR_IDX_EN else 0) | (FP16_OVFL_KEY if mode & FP16_OVFL else 0)
+    FP16_OVFL, VSKIP."""
+    return (mode & _CLASS_BITS) | sum(key for bit, key in _KEY_OF_BIT.items() if mode & bit)
 
 
 def class_mode(key: int) -> int:
     """The MODE bits that a class key stands for."""
-    return (key & _CLASS_BITS) | (GPR_IDX_EN if key & GPR_IDX_KEY else 0) | (FP16_OVFL if key & FP16_OVFL_KEY else 0)
+    return (key & _CLASS_BITS) | sum(bit for bit, part in _KEY_OF_BIT.items() if key & part)
 
 
 # --- workgroup slot ---------------------------------------------------------------------------------------------------

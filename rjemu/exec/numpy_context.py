@@ -17,6 +17,7 @@ from rjemu.isa.context import AtomicOp, Context, Event, Semantic, Space
 from rjemu.isa.gpr_index import FILE_SIZE, GPR_IDX_EN, index_bit
 from rjemu.isa.instruction import M0, Instruction, Operand
 from rjemu.isa.lanes import BOOL, TYPES, FpMode, Value
+from rjemu.isa.skipping import VSKIP, is_skippable
 
 
 class NumpyContext(NumpyLanes, Context):
@@ -43,6 +44,8 @@ class NumpyContext(NumpyLanes, Context):
         self.rounding = self.fp.rounding_of(instr.name)
         self.next_pc = self.state.long("pc") + instr.size
         self.left = None
+        if self.state.word("mode") >> VSKIP & 1 and is_skippable(instr):
+            return
         self._moves = self._index_moves()
         if self._leaves_its_file(instr):
             self.event("illegal")

@@ -18,6 +18,7 @@ from rjemu.exec.layout import (
     RECORD_HANDLER,
     RECORD_IMMS,
     RECORD_STEP,
+    VSKIP_KEY,
     WAVE,
     class_key,
     class_mode,
@@ -25,6 +26,7 @@ from rjemu.exec.layout import (
 )
 from rjemu.isa.instruction import Instruction
 from rjemu.isa.lanes import FpMode
+from rjemu.isa.skipping import is_skippable
 
 _FLOAT_NAME = re.compile(r"_(f16|f32|f64|bf16|fp8|bf8)|mix|_pk_.*f|scale|mfma")
 DEFAULT_MODE_KEY = class_key(FpMode().register())
@@ -56,9 +58,17 @@ class HandlerKey:
     def gpr_idx(self) -> bool:
         return bool(self.mode_key & GPR_IDX_KEY)
 
+    @property
+    def skips(self) -> bool:
+        """Whether the handler does nothing, as VSKIP asks for."""
+        return bool(self.mode_key & VSKIP_KEY)
+
 
 def handler_key(instr: Instruction, target: str, wave: int, mode_key: int = DEFAULT_MODE_KEY) -> HandlerKey:
     """The key of the handler that runs `instr` under a MODE (`layout.class_key`)."""
+    if mode_key & VSKIP_KEY and is_skippable(instr):
+        return HandlerKey("skipped", "", (), (), (), target, wave, VSKIP_KEY | DEFAULT_MODE_KEY)
+    mode_key &= ~VSKIP_KEY
     effective = mode_key if _FLOAT_NAME.search(instr.name) else (mode_key & GPR_IDX_KEY) | DEFAULT_MODE_KEY
     if not any(op.kind == "v" for op in instr.operands):
         effective &= ~GPR_IDX_KEY

@@ -33,6 +33,8 @@ from rjemu.exec.layout import (
     SLOT_RUNNING,
     TEMPLATE,
     TEMPLATE_BYTES,
+    VSKIP,
+    VSKIP_KEY,
     WAVE,
     WAVE_BARRIER,
     WAVE_BYTES,
@@ -220,7 +222,8 @@ def _class_of_mode(b: Native, ctx: Ptr, mode: Value) -> Value:
     """`layout.class_key` and the class map, in native code."""
     indexing = b.select((mode & GPR_IDX_EN) != 0, b.const("u32", GPR_IDX_KEY), b.const("u32", 0))
     overflow = b.select((mode & FP16_OVFL) != 0, b.const("u32", FP16_OVFL_KEY), b.const("u32", 0))
-    key = (mode & 0x3FF) | indexing | overflow
+    skipping = b.select((mode & VSKIP) != 0, b.const("u32", VSKIP_KEY), b.const("u32", 0))
+    key = (mode & 0x3FF) | indexing | overflow | skipping
     return b.load_value(b.offset(b.get_ptr(ctx, CTX, "class_map"), key.to("u64")), "u8").to("u32")
 
 

@@ -10,7 +10,7 @@ from support.vector_runs import prepare
 
 from rjemu.isa.instruction import M0
 
-GPR_IDX_EN = 1 << 27
+GPR_IDX_EN, VSKIP = 1 << 27, 1 << 28
 FIELDS = [(0, 32), (0, 4), (4, 4), (31, 1), (28, 4), (3, 17)]
 
 
@@ -84,10 +84,16 @@ def test_register_indexing_mode() -> None:
     assert (out.state.scalars[M0], out.state.word("mode")) == (0xABCD_6F01, 0x3F0)
 
 
-def test_skipping_vector_instructions_is_refused() -> None:
-    assert run("s_setvskip s20, 3", {20: 0b1000}).event == "unsupported"
-    assert run("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 28, 1), 1").event == "unsupported"
-    assert run("s_setvskip s20, 3", {20: 0b0111}).event is None
+@pytest.mark.parametrize("was", [0, VSKIP])
+def test_skipping_vector_instructions_is_a_bit_of_mode(was: int) -> None:
+    for text, sgprs, expected in (
+        ("s_setvskip s20, 3", {20: 0b1000}, VSKIP),
+        ("s_setvskip s20, 35", {20: 0b1000}, VSKIP),
+        ("s_setvskip s20, s21", {20: 0b0111, 21: 3}, 0),
+        ("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 28, 1), 1", {}, VSKIP),
+        ("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 28, 1), 0", {}, 0),
+    ):
+        assert run(text, sgprs, mode=0x3F0 | was).state.word("mode") == 0x3F0 | expected
 
 
 @settings(max_examples=40, deadline=None)

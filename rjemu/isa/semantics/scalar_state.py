@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from rjemu.isa.apertures import LDS_APERTURE, SCRATCH_APERTURE
 from rjemu.isa.context import Context
+from rjemu.isa.gpr_index import GPR_IDX_EN
 from rjemu.isa.instruction import M0
 from rjemu.isa.integers import mask_of
 from rjemu.isa.lanes import Value
 from rjemu.isa.operands import raw_source, write_scalar
 from rjemu.isa.semantics.registry import custom, define
+from rjemu.isa.skipping import VSKIP
 
 HARDWARE_REGISTERS = {
     1: "mode",
@@ -30,9 +32,6 @@ USER_WRITABLE = {"mode": 0xFFFF_FFFF, "trapsts": 0xFFFF_FFFF}
 
 _SCC, _EXECZ, _VCCZ = 0, 9, 10
 """STATUS bits that follow other registers."""
-
-GPR_IDX_EN, VSKIP = 27, 28
-"""MODE bits: vector register indexing; vector instructions are skipped."""
 
 
 def _read(b: Context, name: str) -> Value:
@@ -67,7 +66,6 @@ def _set(b: Context, source: Value) -> None:
             written = b.select(register == number, (mask << offset) & USER_WRITABLE[name], 0)
             old = b.hardware(name)
             b.set_hardware(name, (old & ~written) | ((source << offset) & written))
-    _refuse_skipping(b, b.hardware("mode") >> VSKIP)
 
 
 @custom("s_setreg_b32")
@@ -117,12 +115,8 @@ def _index_mode(b: Context) -> None:
 @custom("s_setvskip")
 def _set_skip(b: Context) -> None:
     bits = raw_source(b, b.instr.operand("src0"), "u32")
-    _refuse_skipping(b, bits >> raw_source(b, b.instr.operand("src1"), "u32"))
-
-
-def _refuse_skipping(b: Context, enable: Value) -> None:
-    """Vector instructions are never skipped: turning that on (bit 0 of `enable`) is not supported."""
-    b.when((enable & 1) != 0, lambda: b.event("unsupported"))
+    position = raw_source(b, b.instr.operand("src1"), "u32") & 31
+    _set_mode_bit(b, VSKIP, (bits >> position) & 1)
 
 
 # --- relative moves ---------------------------------------------------------------------------------------------------
