@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rjemu import errors
 
 if TYPE_CHECKING:
+    from rjemu.daemon.client import connect as connect
     from rjemu.exec.dispatch import DispatchResult as DispatchResult
     from rjemu.vm.array import DeviceArray as DeviceArray
     from rjemu.vm.machine import Machine as Machine
@@ -19,9 +20,10 @@ _EXPORTS = {
     "LoadedKernel": "rjemu.vm.module",
     "Machine": "rjemu.vm.machine",
     "Module": "rjemu.vm.module",
+    "connect": "rjemu.daemon.client",
 }
 
-__all__ = ["DeviceArray", "DispatchResult", "LoadedKernel", "Machine", "Module", "errors"]
+__all__ = ["DeviceArray", "DispatchResult", "LoadedKernel", "Machine", "Module", "connect", "errors"]
 
 
 def __getattr__(name: str) -> Any:

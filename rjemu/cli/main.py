@@ -22,6 +22,7 @@ COMMANDS = {
     "disasm": ("rjemu.cli.disasm", "print a code object's instructions"),
     "isa-coverage": ("rjemu.cli.isa_coverage", "count which of a target's instructions execute, and name the rest"),
     "bench": ("rjemu.cli.bench", "measure rjemu against numpy on this host"),
+    "daemon": ("rjemu.cli.daemon", "serve machines to other processes, or show what a running daemon serves"),
     "clean": ("rjemu.cli.clean", "remove shared memory that killed processes left behind"),
 }
 """Name -> module and summary. The module's `add_parser(subparsers)` adds the command, with `handler` as a default:
