@@ -178,7 +178,7 @@ class Session:
         allocation = self._machine.vram.find(address)
         if allocation is not None and allocation.address not in self._arrays:
             raise UsageError(f"{nbytes} bytes at {address:#x} are no array's")
-        return self._machine.vram.view(address, nbytes)
+        return self._machine.vram.backed(address, nbytes)
 
     def _load(self, device: int, address: int, nbytes: int, label: str) -> int:
         if nbytes > MAX_CODE_BYTES:

@@ -12,7 +12,7 @@ from rjemu.errors import OutOfMemory
 from rjemu.shm.segment import SHM_DIRECTORY, Segment
 
 _WORTH_ASKING = 1 << 20
-"""Smaller allocations do not ask the host how much memory it has left: that costs more than they do."""
+"""Bytes after which the host is asked how much memory it has left: asking costs more than a small allocation."""
 
 
 class MemoryQuota:
@@ -21,6 +21,7 @@ class MemoryQuota:
     def __init__(self, size: int, devices: int = 1) -> None:
         self.size = size
         self._used = [0] * devices
+        self._unasked = 0
         self._segments: weakref.WeakSet[Segment] = weakref.WeakSet()
         self._lock = threading.Lock()
 
@@ -35,8 +36,10 @@ class MemoryQuota:
             left = self.size - self._used[device]
             if taken > left:
                 raise OutOfMemory(f"{nbytes} bytes asked for, {left} of {self.size} bytes of device memory left")
-            if taken >= _WORTH_ASKING:
+            self._unasked += taken
+            if self._unasked >= _WORTH_ASKING:
                 self._check_host(taken, nbytes)
+                self._unasked = 0
             self._used[device] += taken
 
     def give(self, device: int, taken: int) -> None:

@@ -249,6 +249,14 @@ class Vram:
         """Overwrites memory from an address on with a uint8 array. UsageError as `view`."""
         self.view(address, len(data))[:] = data
 
+    def backed(self, address: int, nbytes: int) -> np.ndarray:
+        """`view` of memory for which the host's pages have been taken, so that its use cannot end this process. It costs as
+        much as half a copy. OutOfMemory if the host has no pages left."""
+        view = self.view(address, nbytes)
+        if nbytes:
+            self._segment.reserve(address - GPU_BASE, nbytes, f"a copy of {nbytes} bytes")
+        return view
+
     def find(self, address: int) -> Allocation | None:
         """The live allocation that holds `address`; the start of an empty one counts as inside."""
         with self._lock:
