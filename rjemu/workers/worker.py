@@ -236,16 +236,16 @@ class Worker:
             if invited >> k & 1:
                 generation = self._control.slots[k].word("generation")
                 if self._entered.get(k) != generation:
-                    self._entered[k] = generation
                     self._enter(k, generation)
 
     def _enter(self, k: int, generation: int) -> None:
-        """Take part in the dispatch of slot k, unless it has closed meanwhile."""
+        """Take part in the dispatch of slot k, unless it has closed meanwhile, or is not open yet: the bell will ring."""
         slot = self._control.slots[k]
         self._set_active(self._record.word("active") | 1 << k)
         if slot.word("state") != OPEN or slot.word("generation") != generation:
             self._set_inactive(k)
             return
+        self._entered[k] = generation
         if slot.word("journal") > self._applied:
             self.ask(k, "catch_up")
         engine = self._idle_engines.pop() if self._idle_engines else self._new_engine()
