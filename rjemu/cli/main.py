@@ -21,6 +21,8 @@ COMMANDS = {
     "info": ("rjemu.cli.info", "show the kernels of a code object, their arguments and resources"),
     "disasm": ("rjemu.cli.disasm", "print a code object's instructions"),
     "isa-coverage": ("rjemu.cli.isa_coverage", "count which of a target's instructions execute, and name the rest"),
+    "topology": ("rjemu.cli.topology", "print the components of a configuration"),
+    "thread-budget-table": ("rjemu.cli.thread_budget_table", "print how many processes a budget of CPUs gives"),
     "bench": ("rjemu.cli.bench", "measure rjemu against numpy on this host"),
     "daemon": ("rjemu.cli.daemon", "serve machines to other processes, or show what a running daemon serves"),
     "clean": ("rjemu.cli.clean", "remove shared memory that killed processes left behind"),

@@ -1,5 +1,7 @@
-"""Machine configurations: rocJITsu's JSON files and the built-in presets."""
+"""Configurations: what a machine consists of, and on how many processes it runs."""
 
-from rjemu.config.machine import MachineConfig, load_config, preset_names
+from rjemu.config.machine import MachineConfig, load_config
+from rjemu.config.source import preset_names
+from rjemu.config.threads import ThreadAllocation, resolve_execution_threads
 
-__all__ = ["MachineConfig", "load_config", "preset_names"]
+__all__ = ["MachineConfig", "ThreadAllocation", "load_config", "preset_names", "resolve_execution_threads"]

@@ -1,59 +1,39 @@
-"""The machine configuration: rocJITsu's JSON, checked, as a dataclass.
-
-Field names are rocJITsu's (ROCm/rocm-systems, emulation/rocjitsu/configs), so that its files load unchanged;
-`wave_quantum` and `time_slice` are rjemu's own. Presets are the JSON files of `rjemu/config/presets`.
-"""
+"""The machine configuration: rocJITsu's JSON, checked, as a dataclass. Presets are the files of `rjemu/config/presets`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import resources
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from rjemu.config.topology import count_nodes
+from rjemu.config.schema import DEVICE_FIELDS, OWN_DEFAULTS, TOP_LEVEL_FIELDS, warn_of_unknown
+from rjemu.config.source import Source, read_source
+from rjemu.config.threads import ExecutionTopology, ThreadAllocation, ThreadRequest
+from rjemu.config.topology import Topology, TopologyError, expand
 from rjemu.errors import ConfigError
 
-_PRESETS = resources.files("rjemu.config") / "presets"
-
-_OWN_KEYS = {"wave_quantum": 16, "time_slice": 65536}
-_STRUCTURE_KEYS = ("exec_mode", "vm", "topology")
-_EXECUTION_KEYS = (
-    "max_ticks",
-    "num_threads",
-    "cpu_dispatch_threads",
-    "async_helper_threads",
-    "cpu_thread_budget",
-    "thread_allocations",
-)
-"""How long and on how many threads to run: accepted here, as they change no result of a kernel."""
-
-_DEVICE_KEYS = (
-    "gfx_target_version",
-    "simd_per_cu",
-    "max_waves_per_simd",
-    "wave_front_size",
-    "lds_size_kb",
-    "local_mem_size",
-)
+MAX_DEVICES = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MachineConfig:
     """What a machine is made of.
 
-    name: preset or file it came from. target: "gfx950", ... xcds: accelerator dies; cus_per_xcd: compute units of each.
-    simds_per_cu, waves_per_simd: residency limits of a compute unit. wave_size: lanes. lds_bytes: per workgroup and
-    compute unit. vram_bytes: device memory. wave_quantum: instructions of a wave's turn among its workgroup's waves.
-    time_slice: wave instructions after which a workgroup makes way for other resident ones.
+    name: preset or file it came from. target: "gfx950", ... devices: GPUs (SoCs). xcds: accelerator dies of each;
+    cus_per_xcd: compute units of each of these. simds_per_cu, waves_per_simd: residency limits of a compute unit. wave_size:
+    lanes. lds_bytes: per workgroup and compute unit. vram_bytes: memory of each GPU. wave_quantum: instructions of a wave's
+    turn among its workgroup's waves. time_slice: wave instructions after which a workgroup makes way for other residents.
+    threads: what is asked for of the thread policy; cpu_thread_budget: CPUs to use, None: detected. async_window: limit of
+    instructions past the oldest matrix job, None for none. plugins: name -> settings. request: the configuration as it was
+    given, with overrides.
     """
 
     name: str
     target: str
     arch: str
     marketing_name: str
+    devices: int
     xcds: int
     cus_per_xcd: int
     simds_per_cu: int
@@ -63,85 +43,71 @@ class MachineConfig:
     vram_bytes: int
     wave_quantum: int
     time_slice: int
-    devices: int = 1
+    threads: ThreadRequest
+    cpu_thread_budget: int | None
+    async_window: int | None
+    plugins: Mapping[str, Any] = field(repr=False)
+    topology: Topology = field(repr=False)
+    request: Mapping[str, Any] = field(repr=False)
 
     @property
     def waves_per_cu(self) -> int:
         return self.simds_per_cu * self.waves_per_simd
 
-
-def preset_names() -> list[str]:
-    """The names that `load_config` knows without a file."""
-    return sorted(entry.name.removesuffix(".json") for entry in _PRESETS.iterdir() if entry.name.endswith(".json"))
+    @property
+    def execution_topology(self) -> ExecutionTopology:
+        return ExecutionTopology(self.devices, self.xcds, self.cus_per_xcd)
 
 
 def load_config(source: str | Path | Mapping[str, Any], **overrides: Any) -> MachineConfig:
     """The configuration of a preset name, a JSON file or a parsed dict.
 
-    An override replaces a top-level key or a key of `vm.gpu.device` (`local_mem_size=1 << 30`). ConfigError names the
-    file and the field.
+    An override replaces a top-level field, `num_gpus`, or a field of `vm.gpu.device` (`local_mem_size=1 << 30`). ConfigError
+    names the file, the field and its line. Fields without a meaning are kept, with a warning.
     """
-    name, data = _read(source)
-    return _Fields(name, _with_overrides(name, data, overrides)).config()
+    given = read_source(source)
+    warn_of_unknown(given)
+    return _Fields(_with_overrides(given, overrides)).config()
 
 
-def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    if isinstance(source, Mapping):
-        return "configuration", dict(source)
-    name = str(source)
-    if name in preset_names():
-        text = (_PRESETS / f"{name}.json").read_text()
-    else:
-        try:
-            text = Path(source).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not a text file"
-            known = ", ".join(preset_names())
-            raise ConfigError(f"no configuration {name!r}: not a preset ({known}), and as a file: {reason}") from error
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{name}: line {error.lineno}, column {error.colno}: {error.msg}") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"{name}: a JSON object is expected, not {type(data).__name__}")
-    return name, data
-
-
-def _with_overrides(name: str, data: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    top_level = (*_OWN_KEYS, *_STRUCTURE_KEYS, *_EXECUTION_KEYS)
-    result = {**data, **{key: value for key, value in overrides.items() if key in top_level}}
-    device = {key: value for key, value in overrides.items() if key in _DEVICE_KEYS}
-    unknown = sorted(set(overrides) - set(top_level) - set(device))
+def _with_overrides(source: Source, overrides: Mapping[str, Any]) -> Source:
+    if not overrides:
+        return source
+    gpu_fields = {key: value for key, value in overrides.items() if key == "num_gpus"}
+    device = {key: value for key, value in overrides.items() if key in DEVICE_FIELDS}
+    top_level = {key: value for key, value in overrides.items() if key in TOP_LEVEL_FIELDS}
+    unknown = sorted(set(overrides) - set(gpu_fields) - set(device) - set(top_level))
     if unknown:
-        raise ConfigError(f"{name}: no field {unknown[0]!r} to override; there are {', '.join((*top_level, *_DEVICE_KEYS))}")
-    if device:
-        fields = _Fields(name, result)
-        gpu = {**fields.object("vm.gpu"), "device": {**fields.object("vm.gpu.device"), **device}}
-        result["vm"] = {**fields.object("vm"), "gpu": gpu}
-    return result
+        there_are = ", ".join((*TOP_LEVEL_FIELDS, "num_gpus", *DEVICE_FIELDS))
+        raise ConfigError(f"{source.name}: no field {unknown[0]!r} to override; there are {there_are}")
+    data = {**source.data, **top_level}
+    if device or gpu_fields:
+        fields = _Fields(Source(source.name, data, source.lines))
+        merged = {**fields.object("vm.gpu.device"), **device}
+        data["vm"] = {**fields.object("vm"), "gpu": {**fields.object("vm.gpu"), **gpu_fields, "device": merged}}
+    replaced = {*top_level, *(f"vm.gpu.{key}" for key in gpu_fields), *(f"vm.gpu.device.{key}" for key in device)}
+    return Source(source.name, data, {path: line for path, line in source.lines.items() if path not in replaced})
 
 
 class _Fields:
     """Typed access to the fields of one configuration by dotted path; a ConfigError names what does not fit."""
 
-    def __init__(self, name: str, data: Mapping[str, Any]) -> None:
-        self.name = name
-        self.data = data
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.fail = source.fail
 
     def config(self) -> MachineConfig:
-        known = {*_OWN_KEYS, *_STRUCTURE_KEYS, *_EXECUTION_KEYS}
-        for key in self.data:
-            if key not in known:
-                self.fail(key, f"is no field of a configuration; there are {', '.join(sorted(known))}")
-        mode = self.data.get("exec_mode", "functional")
-        if mode != "functional":
-            self.fail("exec_mode", f"must be 'functional', not {mode!r}: rjemu models no timing")
-        xcds, cus = self.compute_units()
+        mode = self._source.data.get("exec_mode", "functional")
+        if mode == "clocked":
+            self.fail("exec_mode", "must be 'functional', not 'clocked': rjemu models no timing")
+        topology = self.topology()
+        xcds, cus = self.compute_units(topology)
         return MachineConfig(
-            name=self.name,
+            name=self._source.name,
             target=self.target(),
             arch=self.text("vm.arch"),
             marketing_name=self.text("vm.gpu.device.marketing_name"),
+            devices=self.devices(),
             xcds=xcds,
             cus_per_xcd=cus // xcds,
             simds_per_cu=self.number("vm.gpu.device.simd_per_cu"),
@@ -151,6 +117,12 @@ class _Fields:
             vram_bytes=self.number("vm.gpu.device.local_mem_size"),
             wave_quantum=self.number("wave_quantum"),
             time_slice=self.number("time_slice"),
+            threads=self.threads(),
+            cpu_thread_budget=self.optional("cpu_thread_budget") or None,
+            async_window=self.optional("async_window") or None,
+            plugins=self.object("plugins") if "plugins" in self._source.data else {},
+            topology=topology,
+            request=self._source.data,
         )
 
     def target(self) -> str:
@@ -158,21 +130,59 @@ class _Fields:
         version = self.number("vm.gpu.device.gfx_target_version")
         return f"gfx{version // 10000}{version // 100 % 100}{version % 100:x}"
 
-    def compute_units(self) -> tuple[int, int]:
-        """XCDs and compute units of the whole topology."""
-        root = self.object("topology.root")
+    def devices(self) -> int:
+        if "num_gpus" not in self.object("vm.gpu"):
+            return 1
+        devices = self.number("vm.gpu.num_gpus")
+        if devices > MAX_DEVICES:
+            self.fail("vm.gpu.num_gpus", f"must be at most {MAX_DEVICES}, not {devices}")
+        return devices
+
+    def topology(self) -> Topology:
         try:
-            xcds, cus = count_nodes(root, "xcd"), count_nodes(root, "compute_unit")
-        except ValueError as error:
-            self.fail("topology.root", str(error))
-        if xcds == 0 or cus == 0 or cus % xcds:
-            self.fail("topology.root", f"must give every xcd the same compute units, not {cus} to {xcds} xcds")
-        return xcds, cus
+            return expand(self.object("topology"))
+        except TopologyError as error:
+            self.fail(f"topology.{error.path}", str(error))
+
+    def compute_units(self, topology: Topology) -> tuple[int, int]:
+        """XCDs and compute units of a SoC."""
+        xcds = [component for component in topology.root.walk() if component.kind == "xcd"]
+        cus = [xcd.count("compute_unit") for xcd in xcds]
+        if not cus or 0 in cus or len(set(cus)) > 1:
+            found = f"{len(xcds)} xcds" if len(set(cus)) < 2 else f"xcds of {min(cus)} to {max(cus)}"
+            self.fail("topology.root", f"must have xcds with the same number of compute units, not {found} compute units")
+        return len(xcds), sum(cus)
+
+    def threads(self) -> ThreadRequest:
+        entries = self._source.data.get("thread_allocations", [])
+        if not isinstance(entries, list):
+            self.fail("thread_allocations", f"must be a list, not {entries!r}")
+        table = []
+        for index in range(len(entries)):
+            path = f"thread_allocations[{index}]"
+            engines, dispatch = self.number(f"{path}.num_threads"), self.number(f"{path}.cpu_dispatch_threads")
+            table.append(ThreadAllocation(engines, dispatch, self.optional(f"{path}.async_helper_threads") or 0))
+        return ThreadRequest(
+            num_threads=self.optional("num_threads"),
+            cpu_dispatch_threads=self.optional("cpu_dispatch_threads"),
+            async_helper_threads=self.optional("async_helper_threads"),
+            table=tuple(table),
+        )
 
     def number(self, path: str) -> int:
         value = self.value(path)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             self.fail(path, f"must be a positive whole number, not {value!r}")
+        return value
+
+    def optional(self, path: str) -> int | None:
+        """A whole number from 0 on; None where the field is missing."""
+        parent, _, key = path.rpartition(".")
+        if key not in (self.object(parent) if parent else self._source.data):
+            return None
+        value = self.value(path)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            self.fail(path, f"must be a whole number from 0 on, not {value!r}")
         return value
 
     def text(self, path: str) -> str:
@@ -188,18 +198,19 @@ class _Fields:
         return value
 
     def value(self, path: str) -> Any:
-        value: Any = self.data
-        walked: list[str] = []
-        for key in path.split("."):
+        value: Any = self._source.data
+        walked = ""
+        for step in path.split("."):
+            key, _, index = step.partition("[")
             if not isinstance(value, Mapping):
-                self.fail(".".join(walked), f"must be an object, not {value!r}")
-            walked.append(key)
+                self.fail(walked, f"must be an object, not {value!r}")
+            walked = f"{walked}.{key}".lstrip(".")
             if key not in value:
-                if path in _OWN_KEYS:
-                    return _OWN_KEYS[path]
-                self.fail(".".join(walked), "is missing")
+                if path in OWN_DEFAULTS:
+                    return OWN_DEFAULTS[path]
+                self.fail(walked, "is missing")
             value = value[key]
+            if index:
+                walked += f"[{index}"
+                value = value[int(index.rstrip("]"))]
         return value
-
-    def fail(self, path: str, problem: str) -> NoReturn:
-        raise ConfigError(f"{self.name}: {path} {problem}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,14 @@ ROCJITSU: dict[str, Any] = {
                 },
             ],
         },
-        "links": [{"pattern": "xcd[i].l2.req -> iod[i/4].msc.cpl_[i%4]", "latency": 1}],
+        "links": [
+            {
+                "pattern": "xcd[i].l2.req -> iod[i/2].msc.cpl_[i%2]",
+                "for_ranges": [{"var_name": "i", "start": 0, "end": 3}],
+                "latency": 1,
+                "weight": 3,
+            }
+        ],
     },
 }
 
@@ -132,23 +141,88 @@ def test_overrides_replace_top_level_and_device_fields_only_in_the_result() -> N
         ("vm.arch", 4, "vm.arch must be a string"),
         ("exec_mode", "clocked", "exec_mode must be 'functional', not 'clocked'"),
         ("wave_quantum", -1, "wave_quantum must be a positive whole number"),
-        ("wavequantum", 1, "wavequantum is no field"),
-        ("topology.root.name", "soc[4:4]", r"topology.root has the empty range 'soc\[4:4\]'"),
-        ("topology.root.name", "soc[", "topology.root has a node of name"),
-        ("topology.root.children", 3, "children are no list"),
-        ("topology.root.children", [3], "a node that is no object"),
-        ("topology.root.children", [], "same compute units, not 0 to 0 xcds"),
+        ("num_threads", -1, "num_threads must be a whole number from 0 on, not -1"),
+        ("thread_allocations", [{"num_threads": 1}], r"thread_allocations\[0\].cpu_dispatch_threads is missing"),
+        ("thread_allocations", [3], r"thread_allocations\[0\] must be an object, not 3"),
+        ("thread_allocations", {}, "thread_allocations must be a list"),
+        ("vm.gpu.num_gpus", 65, "num_gpus must be at most 64"),
+        ("plugins", [], "plugins must be an object"),
+        ("topology.root.name", "soc[4:4]", r"topology.root.name is the empty range 'soc\[4:4\]'"),
+        ("topology.root.name", "soc[0:2]", "topology.root.name must stand for one component, not 2"),
+        ("topology.root.name", "soc[", "topology.root.name must be a name or name"),
+        ("topology.root.type", ..., "topology.root.type must be a string"),
+        ("topology.root.children", 3, "topology.root.children must be a list"),
+        ("topology.root.children", [3], r"topology.root.children\[0\] must be an object"),
+        ("topology.links", [], None),
+        ("topology.links", 3, "topology.links must be a list"),
+        ("topology.links", [{"pattern": "xcd[0].l2.req"}], r"topology.links\[0\].pattern must have the form"),
+        ("topology.links", [{"pattern": "xcd[3].l2.a -> vram.b"}], r"links\[0\].pattern there is no component 'xcd\[3\]'"),
     ],
 )
-def test_errors_name_the_field(path: str, value: Any, message: str) -> None:
+def test_errors_name_the_field(path: str, value: Any, message: str | None) -> None:
+    if message is None:
+        load_config(changed(path, value))
+        return
     with pytest.raises(ConfigError, match=message):
         load_config(changed(path, value))
+
+
+def test_xcds_must_be_alike() -> None:
+    data = copy.deepcopy(ROCJITSU)
+    other = {"name": "odd", "type": "xcd", "children": [{"name": "cu", "type": "compute_unit"}]}
+    for children, found in (([], "not 0 xcds compute units"), ([*data["topology"]["root"]["children"], other], "1 to 28")):
+        data["topology"]["root"]["children"] = children
+        data["topology"]["links"] = []
+        with pytest.raises(ConfigError, match=f"must have xcds with the same number of compute units.*{found}"):
+            load_config(data)
+
+
+def test_errors_name_the_line(tmp_path: Path) -> None:
+    """Of the field, or of the object that lacks it."""
+    path = tmp_path / "own.json"
+    for field, value in (
+        ("vm.gpu.device.lds_size_kb", -4),
+        ("topology.links", [{"pattern": "a"}]),
+        ("vm.gpu.device.local_mem_size", ...),
+    ):
+        text = json.dumps(changed(field, value), indent=1)
+        path.write_text(text)
+        key = field.rpartition(".")[2] if value is not ... else "device"
+        line = next(k for k, line in enumerate(text.splitlines(), 1) if f'"{key}"' in line)
+        if key == "links":
+            line += 2  # the pattern itself
+        with pytest.raises(ConfigError, match=rf"own\.json, line {line}: {field.rpartition('.')[0]}"):
+            load_config(path)
+
+
+def test_unknown_fields_are_kept_and_warned_about_once(tmp_path: Path) -> None:
+    data = changed("vm.gpu.device.warp_drive", 9)
+    data["topology"]["root"]["children"][1]["colour"] = "red"
+    path = tmp_path / "future.json"
+    path.write_text(json.dumps(data, indent=1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        config = load_config(path)
+        load_config(path)
+    texts = [str(warning.message) for warning in caught]
+    assert len(texts) == 2
+    assert re.search(r"future.json, line \d+: vm.gpu.device.warp_drive is no known field", texts[0])
+    assert "topology.root.children[1].colour" in texts[1]
+    assert config.request["vm"]["gpu"]["device"]["warp_drive"] == 9
+
+
+def test_the_request_is_kept_with_its_overrides() -> None:
+    config = load_config(ROCJITSU, cpu_thread_budget=3, num_gpus=2, local_mem_size=1 << 20)
+    assert (config.cpu_thread_budget, config.devices, config.vram_bytes) == (3, 2, 1 << 20)
+    again = load_config(config.request)
+    assert again == config
+    assert load_config(ROCJITSU, cpu_thread_budget=0).cpu_thread_budget is None
 
 
 def test_errors_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     path.write_text('{"vm": }')
-    with pytest.raises(ConfigError, match=r"broken\.json: line 1, column 8"):
+    with pytest.raises(ConfigError, match=r"broken\.json, line 1, column 8"):
         load_config(path)
     path.write_text("[]")
     with pytest.raises(ConfigError, match=r"broken\.json: a JSON object is expected, not list"):
