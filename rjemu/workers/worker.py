@@ -239,10 +239,12 @@ class Worker:
                     self._enter(k, generation)
 
     def _enter(self, k: int, generation: int) -> None:
-        """Take part in the dispatch of slot k, unless it has closed meanwhile, or is not open yet: the bell will ring."""
+        """Take part in the dispatch of slot k, unless it is not open yet (the bell will ring) or not any more, or by now
+        another one, which is for other workers."""
         slot = self._control.slots[k]
         self._set_active(self._record.word("active") | 1 << k)
-        if slot.word("state") != OPEN or slot.word("generation") != generation:
+        open_to_me = slot.word("state") == OPEN and slot.places[self._setup.index]
+        if not open_to_me or slot.word("generation") != generation:
             self._set_inactive(k)
             return
         self._entered[k] = generation
