@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -66,18 +66,6 @@ class Session:
         self._modules: dict[int, _Loaded] = {}
         self._cancelled: dict[int, threading.Event] = {}
         self._threads = ThreadPoolExecutor(machine.concurrent_launches, thread_name_prefix="rjemu launch")
-        self._requests: dict[str, Callable[..., Any]] = {
-            "start": machine.start,
-            "memory_used": lambda device: self._device(device).memory_used,
-            "allocate": self._allocate,
-            "free": self._free,
-            "read": self._read,
-            "write": self._write,
-            "load": self._load,
-            "unload": self._unload,
-            "new_queue": self._new_queue,
-            "free_queue": self._free_queue,
-        }
 
     # --- for the daemon ----------------------------------------------------------------------------------------------
 
@@ -135,8 +123,8 @@ class Session:
                 self._begin(request)
             except RjemuError as error:
                 self._channel.send([request.number, ERROR, encode_error(error)])
-        elif request.name in self._requests:
-            self._reply(request.number, lambda: self._requests[request.name](**request.fields))
+        elif request.name in _ANSWERS:
+            self._reply(request.number, lambda: _ANSWERS[request.name](self, **request.fields))
         else:
             raise ProtocolError(f"{request.name!r} is the first request or none")
 
@@ -149,6 +137,12 @@ class Session:
             self._channel.send(answer)
         except UsageError as error:  # it is too large
             self._channel.send([number, ERROR, encode_error(error)])
+
+    def _start(self) -> None:
+        self._machine.start()
+
+    def _memory_used(self, device: int) -> int:
+        return self._device(device).memory_used
 
     def _allocate(self, nbytes: int, label: str, device: int) -> int:
         address = self._machine.vram.allocate(nbytes, label=label, device=self._device(device).index)
@@ -259,3 +253,18 @@ class Session:
             del self._cancelled[request.number]
             self.launches_ended += 1
             loaded.release()
+
+
+_ANSWERS: Mapping[str, Callable[..., Any]] = {
+    "start": Session._start,
+    "memory_used": Session._memory_used,
+    "allocate": Session._allocate,
+    "free": Session._free,
+    "read": Session._read,
+    "write": Session._write,
+    "load": Session._load,
+    "unload": Session._unload,
+    "new_queue": Session._new_queue,
+    "free_queue": Session._free_queue,
+}
+"""What is done at once, in the session's own thread: called with the session and the request's fields."""

@@ -18,7 +18,7 @@ from rjemu.daemon.connection import daemon_status
 
 CONFIG = "gfx950_mi355x_kmd"
 
-CLIENT = """
+CLIENT = r"""
 import sys
 import numpy as np
 import rjemu
@@ -29,7 +29,8 @@ from support.worker_kernels import COUNT, ENDLESS, FILL, check_fill
 gpu = rjemu.connect({socket!r})
 
 def say(text):
-    print(text, flush=True)
+    sys.stdout.write(str(text) + "\n")  # at once, also where others write
+    sys.stdout.flush()
 """
 """How the programs of `start_client` begin."""
 
