@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def say(text):
 """How the programs of `start_client` begin."""
 
 
-def launch_daemon(socket: Path | None, *options: str, config: str = CONFIG, **environment: str) -> subprocess.Popen[str]:
+def launch_daemon(socket: Path | None, *options: str, config: str = CONFIG) -> subprocess.Popen[str]:
     """A `rjemu daemon` process, which may not listen yet."""
     words = ["--config", config, *(["--socket", str(socket)] if socket else []), *options]
     return subprocess.Popen(
@@ -43,7 +43,7 @@ def launch_daemon(socket: Path | None, *options: str, config: str = CONFIG, **en
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
 
 
@@ -101,7 +101,3 @@ def wait_until(condition: Callable[[], Any], seconds: float = 10.0) -> float:
         assert time.monotonic() - started < seconds, "it does not become true"
         time.sleep(0.01)
     return time.monotonic() - started
-
-
-def children_of(process: subprocess.Popen[str]) -> Sequence[psutil.Process]:
-    return psutil.Process(process.pid).children(recursive=True)
