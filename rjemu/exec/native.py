@@ -21,6 +21,7 @@ from rjemu.exec.layout import DISPATCH_BYTES, class_key
 from rjemu.exec.prepare import DispatchBlock, slot_layout
 from rjemu.exec.runner import Runner
 from rjemu.exec.slots import Slots
+from rjemu.shm.room import Ranges, promised
 from rjemu.shm.segment import Segment
 from rjemu.shm.vram import Vram
 
@@ -75,9 +76,13 @@ class NativeExecutor:
         slots = self._slots(spec)
         self._block.fill(spec, self._library.mode_class(class_key(spec.mode)), program)
         self._engine.begin(1, 0, 0)
+        assert self._segment is not None
+        waves = Ranges([(self._segment, 0, slots.count * slots.stride)])
         runner = Runner(self._engine, self._codebook, spec.kernel, spec.lds_bytes, self._block.address, slots)
         try:
-            self._to_end(runner, spec, slots, started + timeout if timeout is not None else None, progress)
+            with promised(waves, f"kernel {spec.kernel}, with {slots.count} workgroups resident,"):
+                slots.clear()
+                self._to_end(runner, spec, slots, started + timeout if timeout is not None else None, progress)
         except KeyboardInterrupt:
             raise LaunchInterrupted(f"kernel {spec.kernel} was interrupted: {self._standing(spec, slots)}") from None
         stats = {"handlers_compiled": float(self._library.compiled - compiled)}
@@ -108,9 +113,7 @@ class NativeExecutor:
             if self._segment is not None:
                 self._segment.close()
             self._segment = Segment.create("waves", nbytes)
-        slots = Slots(self._segment.bytes, slot_layout(spec), count, self.wave_size)
-        slots.clear()
-        return slots
+        return Slots(self._segment.bytes, slot_layout(spec), count, self.wave_size)
 
     def close(self) -> None:
         """Release shared memory and programs."""

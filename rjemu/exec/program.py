@@ -21,6 +21,9 @@ _ENDS = frozenset({"s_endpgm", "s_branch", "s_setpc_b64", "s_endpgm_saved"})
 _SENTINELS = 8
 """Records past the end that are never decoded: falling off the code meets one of them."""
 
+_RESERVED_AT_ONCE = 64 * 1024
+"""Bytes of records: a page at a time would cost more."""
+
 
 class Program:
     """One executable range. records: uint8 [dwords + sentinels, RECORD_BYTES] in a shared segment; `address` is the
@@ -38,6 +41,7 @@ class Program:
         self.records = self._segment.array(np.uint8, (self._dwords + _SENTINELS, RECORD_BYTES))
         self.address = self._segment.address
         self.segment_name = self._segment.name
+        self._reserved: set[int] = set()
         self._snapshot = b""
         self.instructions: dict[int, Instruction] = {}
 
@@ -89,10 +93,19 @@ class Program:
 
     def _place(self, pc: int, instr: Instruction, number: int) -> int:
         row = (pc - self.base) // 4
+        self._reserve(row * RECORD_BYTES)
         record = encode_record(self._bounded(pc, instr), number, self._wave)
         self.records[row] = np.frombuffer(record, np.uint8)
         self.instructions[pc] = instr
         return number
+
+    def _reserve(self, offset: int) -> None:
+        """OutOfMemory if there is no shared memory left for the record at an offset."""
+        block = offset // _RESERVED_AT_ONCE
+        if block not in self._reserved:
+            start = block * _RESERVED_AT_ONCE
+            self._segment.reserve(start, min(_RESERVED_AT_ONCE, self._segment.size - start), "decoded code")
+            self._reserved.add(block)
 
     def _bounded(self, pc: int, instr: Instruction) -> Instruction:
         """A direct branch out of the range goes to the sentinels instead, whose records end the wave with a fault."""

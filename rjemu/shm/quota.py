@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 
 import psutil
 
 from rjemu.errors import OutOfMemory
-from rjemu.shm.segment import SHM_DIRECTORY, Segment
+from rjemu.shm import room
+from rjemu.shm.segment import SHM_DIRECTORY, Segment, free_bytes
 
-_WORTH_ASKING = 1 << 20
-"""Bytes after which the host is asked how much memory it has left: asking costs more than a small allocation."""
+WORTH_ASKING = 1 << 20
+"""Smaller allocations do not ask how much memory the host has left, which costs more than they do: theirs is reserved."""
 
 
 class MemoryQuota:
@@ -21,9 +21,19 @@ class MemoryQuota:
     def __init__(self, size: int, devices: int = 1) -> None:
         self.size = size
         self._used = [0] * devices
-        self._unasked = 0
         self._segments: weakref.WeakSet[Segment] = weakref.WeakSet()
         self._lock = threading.Lock()
+        room.keep(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in use on all GPUs (`room.Promise`)."""
+        return sum(self._used)
+
+    def outstanding(self) -> int:
+        """Bytes in use whose pages have not been touched yet."""
+        resident = sum(segment.resident_bytes for segment in list(self._segments) if not segment.closed)
+        return max(self.nbytes - resident, 0)
 
     def join(self, segment: Segment) -> None:
         """Say where allocations have their pages, to tell how much host memory they will still need."""
@@ -36,10 +46,8 @@ class MemoryQuota:
             left = self.size - self._used[device]
             if taken > left:
                 raise OutOfMemory(f"{nbytes} bytes asked for, {left} of {self.size} bytes of device memory left")
-            self._unasked += taken
-            if self._unasked >= _WORTH_ASKING:
+            if taken >= WORTH_ASKING:
                 self._check_host(taken, nbytes)
-                self._unasked = 0
             self._used[device] += taken
 
     def give(self, device: int, taken: int) -> None:
@@ -49,11 +57,9 @@ class MemoryQuota:
 
     def _check_host(self, taken: int, nbytes: int) -> None:
         # What is allocated but not yet touched will still have to find its place in the host.
-        resident = sum(segment.resident_bytes for segment in self._segments if not segment.closed)
-        promised = max(sum(self._used) - resident, 0)
+        promised = room.outstanding()
         host_left = psutil.virtual_memory().available - promised
-        file_system = os.statvfs(SHM_DIRECTORY)
-        shm_left = file_system.f_bavail * file_system.f_frsize - promised
+        shm_left = free_bytes() - promised
         if taken > min(host_left, shm_left):
             raise OutOfMemory(
                 f"{nbytes} bytes asked for; the host has {max(host_left, 0)} bytes of memory and "

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rjemu.errors import OutOfMemory, UsageError
-from rjemu.shm.quota import MemoryQuota
+from rjemu.shm.quota import WORTH_ASKING, MemoryQuota
 from rjemu.shm.segment import Segment
 
 GPU_BASE = 0x6000_0000_0000
@@ -60,7 +60,7 @@ class AllocationTable:
     """
 
     def __init__(self, capacity: int = TABLE_CAPACITY) -> None:
-        self.segment = Segment.create("table", TABLE_ROWS + capacity * 16)
+        self.segment = Segment.create("table", TABLE_ROWS + capacity * 16, reserve=True)
         self.capacity = capacity
         self.address = self.segment.address
         self._header = self.segment.array(np.uint64, 2)
@@ -216,6 +216,13 @@ class Vram:
                 self._quota.give(device, taken)
                 raise OutOfMemory(f"no {nbytes} contiguous bytes aligned to {align} are left in device memory")
             allocation = Allocation(GPU_BASE + offset, nbytes, label, device)
+            if taken < WORTH_ASKING:
+                try:
+                    self._segment.reserve(offset, taken, label or "an allocation")
+                except OutOfMemory:
+                    memory.space.give(offset, taken + GUARD)
+                    self._quota.give(device, taken)
+                    raise
             self._live[allocation.address] = allocation
             self.table.insert(allocation.address, allocation.end)
             memory.used += taken

@@ -139,7 +139,7 @@ class Control:
 
     @classmethod
     def create(cls, workers: int) -> Control:
-        segment = Segment.create("control", SLOTS_OFFSET + DISPATCH_SLOTS * SLOT_BYTES)
+        segment = Segment.create("control", SLOTS_OFFSET + DISPATCH_SLOTS * SLOT_BYTES, reserve=True)
         Record(segment.bytes[:HEADER_BYTES], HEADER).set_word("workers", workers)
         return cls(segment)
 

@@ -20,6 +20,7 @@ from rjemu.shm.segment import Segment
 from rjemu.workers.affinity import assign, available_cpus, placement
 from rjemu.workers.control import DISPATCH_SLOTS, Control, Record
 from rjemu.workers.entry import FAILED
+from rjemu.workers.part import share
 from rjemu.workers.roles import Role
 from rjemu.workers.start import start_worker
 from rjemu.workers.worker import WAVES_BYTES, Setup, wave_memory
@@ -117,10 +118,9 @@ class Crew:
                 return
             with self._lock:
                 for member in late:
-                    if member.dead:
-                        reason = member.last_words()
-                        self._drop(member)
-                        raise WorkerLost(f"worker {member.setup.role.name} did not start: {reason}")
+                    error = self._replace(member, lambda k, error: None) if member.dead else None
+                    if error is not None:
+                        raise error
             futex.wait(header.field_address("attention"), seen, LOOK_SECONDS)
 
     def _ensure(self, index: int) -> _Member:
@@ -134,13 +134,6 @@ class Crew:
             member.answered = record.word("requests")
             self._members[index] = member
         return member
-
-    def _drop(self, member: _Member) -> None:
-        """Release what belongs to a worker that has ended."""
-        member.connection.close()
-        member.process.close()
-        member.waves.close()
-        self._members[member.setup.index] = None
 
     def _running(self) -> list[_Member]:
         return [member for member in self._members if member is not None]
@@ -184,6 +177,17 @@ class Crew:
         assert member is not None, f"worker {worker} has not been started"
         return wave_memory(member.waves, k)
 
+    def wave_ranges(self, k: int, workers: Sequence[int], resident: int, stride: int) -> list[tuple[Segment, int, int]]:
+        """(segment, offset, bytes): what running workers may write of their waves' memory in the dispatch of slot k, for so
+        many workgroups of `stride` bytes."""
+        out = []
+        for place, worker in enumerate(workers):
+            member = self._members[worker]
+            assert member is not None, f"worker {worker} has not been started"
+            _, count = share(resident, len(workers), place)
+            out.append((member.waves, k * WAVES_BYTES, count * stride))
+        return out
+
     def name(self, worker: int) -> str:
         return self._roles[worker].name
 
@@ -215,29 +219,31 @@ class Crew:
                 if member.dead:
                     self._replace(member, lost)
 
-    def _replace(self, member: _Member, lost: Callable[[int, WorkerLost], None]) -> None:
+    def _replace(self, member: _Member, lost: Callable[[int, WorkerLost], None]) -> WorkerLost | None:
+        """Start a dead worker anew; the error if that has failed START_TRIES times since it last was one."""
         record, name, reason = member.record, member.setup.role.name, member.last_words()
         if record.word("ready"):
             member.failed_starts = 0
             slots = record.word("active")
-            error = f"worker {name} (pid {record.word('pid')}) was lost in the middle of the launch: {reason}"
+            text = f"worker {name} (pid {record.word('pid')}) was lost in the middle of the launch: {reason}"
         else:
             member.failed_starts += 1
             slots = record.word("invited") if member.failed_starts == START_TRIES else record.word("active")
-            error = f"worker {name} did not start, {member.failed_starts} times: {reason}"
+            text = f"worker {name} did not start, {member.failed_starts} times: {reason}"
         record.set_word("ready", 0)
         self._runtime.exchange(record.field_address("active"), 0)
         for k in range(DISPATCH_SLOTS):
             if slots >> k & 1:
-                lost(k, WorkerLost(error))
-        if member.failed_starts == START_TRIES:
-            self._drop(member)
-            return
+                lost(k, WorkerLost(text))
         member.connection.close()
         member.process.close()
         member.answered = record.word("requests")
         member.process, member.connection = start_worker(member.setup)
         member.started = time.monotonic()
+        if member.failed_starts < START_TRIES:
+            return None
+        member.failed_starts = 0
+        return WorkerLost(text)
 
     def kill(self, workers: Sequence[int]) -> None:
         """Kill workers that do not answer (they may be stopped); `replace_dead` starts them anew."""
@@ -259,4 +265,7 @@ class Crew:
                 if member.process.is_alive():
                     member.process.kill()
                     member.process.join()
-                self._drop(member)
+                member.connection.close()
+                member.process.close()
+                member.waves.close()
+            self._members = [None] * len(self._roles)

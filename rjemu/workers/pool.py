@@ -17,6 +17,7 @@ from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.layout import class_key
 from rjemu.exec.prepare import slot_layout
 from rjemu.shm import futex
+from rjemu.shm.room import Ranges, promised
 from rjemu.shm.vram import Vram
 from rjemu.workers.control import CLOSED, DISPATCH_SLOTS, OPEN, Control
 from rjemu.workers.crew import LOOK_SECONDS, Crew
@@ -81,10 +82,15 @@ class PoolExecutor:
         deadline = started + timeout if timeout is not None else None
         compiled = self._library.compiled
         k = self._take_slot()
-        takers = self._crew.invite(k, spec.device, min(spec.max_resident, spec.workgroups))
+        takers: list[int] = []
         try:
-            self._open(k, spec, takers)
-            self._attend(k, spec, takers, deadline, progress)
+            takers = self._crew.invite(k, spec.device, min(spec.max_resident, spec.workgroups))
+            stride = slot_layout(spec)[1]
+            resident = min(spec.max_resident, spec.workgroups, max(WAVES_BYTES // stride, 1) * len(takers))
+            waves = Ranges(self._crew.wave_ranges(k, takers, resident, stride))
+            with promised(waves, f"kernel {spec.kernel}, with {resident} workgroups resident,"):
+                self._open(k, spec, takers, resident)
+                self._attend(k, spec, takers, deadline, progress)
         except KeyboardInterrupt:
             text = self._abandon(k, spec, takers)
             raise LaunchInterrupted(f"kernel {spec.kernel} was interrupted: {text}") from None
@@ -110,8 +116,8 @@ class PoolExecutor:
             self._free_slots.append(k)
             self._slot_free.notify()
 
-    def _open(self, k: int, spec: DispatchSpec, takers: Sequence[int]) -> None:
-        """Fill slot k and let the invited workers in."""
+    def _open(self, k: int, spec: DispatchSpec, takers: Sequence[int], resident: int) -> None:
+        """Fill slot k and let the invited workers in, which may hold so many workgroups at once, together."""
         with self._code_lock:
             program = self._codebook.program_of(spec.entry)
             if program is None:
@@ -121,14 +127,13 @@ class PoolExecutor:
             journal = len(self._library.journal)
         self._control.slots[k].block.fill(spec, mode_class, program)
         self._faults.pop(k, None)
-        fits = max(WAVES_BYTES // slot_layout(spec)[1], 1)
         slot = self._control.slots[k]
         words = {
             "generation": slot.word("generation") + 1,
             "journal": journal,
             "device": spec.device,
             "takers": len(takers),
-            "resident": min(spec.max_resident, fits * len(takers)),
+            "resident": resident,
             "lds_bytes": spec.lds_bytes,
         }
         for name, value in words.items():

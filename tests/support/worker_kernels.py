@@ -62,6 +62,12 @@ def worker_processes() -> list[psutil.Process]:
     return sorted(children, key=lambda process: process.pid)
 
 
+def workers_of(gpu: rjemu.Machine) -> list[psutil.Process]:
+    """The running workers of one machine, in order."""
+    records = gpu._executor._control.workers  # type: ignore[attr-defined]
+    return [psutil.Process(record.word("pid")) for record in records if record.word("ready")]
+
+
 def cmdline(process: psutil.Process) -> list[str]:
     """A process's command line, nothing if it has ended."""
     try:

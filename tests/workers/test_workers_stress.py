@@ -15,12 +15,12 @@ import numpy as np
 import psutil
 import pytest
 from support.assemble import build
-from support.worker_kernels import COUNT, check_fill, worker_processes
+from support.worker_kernels import COUNT, check_fill, workers_of
 
 import rjemu
 from rjemu.errors import LaunchTimeout, WorkerLost
 
-Chaos = Callable[[random.Random], None]
+Chaos = Callable[[rjemu.Machine, random.Random], None]
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def launch_until(gpu: rjemu.Machine, stop: threading.Event, tally: Tally, seed: 
 
 
 def run_threads(gpu: rjemu.Machine, threads: int, grid: int, seed: int, seconds: float, chaos: Chaos) -> Tally:
-    """Launch from so many threads for a while, calling chaos(rng) again and again meanwhile; the threads' tallies in one."""
+    """Launch from so many threads for a while, calling chaos(gpu, rng) again and again meanwhile; the tallies in one."""
     stop = threading.Event()
     tallies = [Tally() for _ in range(threads)]
     running = [
@@ -85,7 +85,7 @@ def run_threads(gpu: rjemu.Machine, threads: int, grid: int, seed: int, seconds:
         thread.start()
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        chaos(rng)
+        chaos(gpu, rng)
     stop.set()
     for thread in running:
         thread.join(90)
@@ -98,24 +98,24 @@ def run_threads(gpu: rjemu.Machine, threads: int, grid: int, seed: int, seconds:
     )
 
 
-def pause(rng: random.Random) -> None:
+def pause(gpu: rjemu.Machine, rng: random.Random) -> None:
     """Stop a worker wherever it is, for up to 20 ms."""
-    with contextlib.suppress(psutil.NoSuchProcess, ValueError):
-        worker = rng.choice(worker_processes())
+    with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+        worker = rng.choice(workers_of(gpu))
         worker.suspend()
         time.sleep(rng.random() * 0.02)
         worker.resume()
     time.sleep(rng.random() * 0.02)
 
 
-def kill(rng: random.Random) -> None:
+def kill(gpu: rjemu.Machine, rng: random.Random) -> None:
     """Kill a worker, after a while."""
     time.sleep(rng.random() * 0.3)
     with contextlib.suppress(psutil.NoSuchProcess, IndexError):
-        rng.choice(worker_processes()).kill()
+        rng.choice(workers_of(gpu)).kill()
 
 
-def idle(rng: random.Random) -> None:
+def idle(gpu: rjemu.Machine, rng: random.Random) -> None:
     time.sleep(0.05)
 
 
