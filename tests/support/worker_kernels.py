@@ -10,6 +10,8 @@ from support.assemble import build, kernel_text
 
 import rjemu
 
+KERNARG = {"user_sgpr_kernarg_segment_ptr": 1, "kernarg_size": 8}
+
 ENDLESS = kernel_text("loop:\n  s_branch loop\n")
 
 FILL = kernel_text(
@@ -21,7 +23,7 @@ FILL = kernel_text(
   global_store_dword v1, v2, s[4:5]
   s_endpgm
 """,
-    directives={"user_sgpr_kernarg_segment_ptr": 1, "kernarg_size": 8},
+    directives=KERNARG,
 )
 """Stores 5 in 64 dwords."""
 
@@ -35,9 +37,35 @@ COUNT = kernel_text(
   global_atomic_add v1, v2, s[4:5]
   s_endpgm
 """,
-    directives={"user_sgpr_kernarg_segment_ptr": 1, "kernarg_size": 8},
+    directives=KERNARG,
 )
 """Every wave adds 1 to a dword."""
+
+
+CHAIN = kernel_text(
+    """
+  s_load_dwordx2 s[4:5], s[0:1], 0x0
+  s_lshl_b32 s6, s2, 2
+  v_mov_b32 v1, s6
+  v_mov_b32 v2, 1
+  s_mov_b64 exec, 1
+  s_waitcnt lgkmcnt(0)
+  s_cmp_eq_u32 s2, 23
+  s_cbranch_scc1 set
+spin:
+  global_load_dword v3, v1, s[4:5] offset:4 sc1
+  s_waitcnt vmcnt(0)
+  v_readfirstlane_b32 s7, v3
+  s_cmp_eq_u32 s7, 0
+  s_cbranch_scc1 spin
+  v_add_u32 v2, 1, v3
+set:
+  global_store_dword v1, v2, s[4:5] sc1
+  s_endpgm
+""",
+    directives=KERNARG,
+)
+"""Workgroup k waits for the flag of workgroup k + 1: 24 must be resident together, wherever they run."""
 
 
 def check_fill(gpu: rjemu.Machine) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from support.assemble import build, kernel_text
+from support.worker_kernels import CHAIN
 
 import rjemu
 from rjemu.errors import IllegalInstruction, LaunchTimeout, MemoryFault
@@ -30,31 +31,6 @@ SQUARES = kernel_text(
 """,
     directives=KERNARG,
 )
-
-CHAIN = kernel_text(
-    """
-  s_load_dwordx2 s[4:5], s[0:1], 0x0
-  s_lshl_b32 s6, s2, 2
-  v_mov_b32 v1, s6
-  v_mov_b32 v2, 1
-  s_mov_b64 exec, 1
-  s_waitcnt lgkmcnt(0)
-  s_cmp_eq_u32 s2, 23
-  s_cbranch_scc1 set
-spin:
-  global_load_dword v3, v1, s[4:5] offset:4 sc1
-  s_waitcnt vmcnt(0)
-  v_readfirstlane_b32 s7, v3
-  s_cmp_eq_u32 s7, 0
-  s_cbranch_scc1 spin
-  v_add_u32 v2, 1, v3
-set:
-  global_store_dword v1, v2, s[4:5] sc1
-  s_endpgm
-""",
-    directives=KERNARG,
-)
-"""Workgroup k waits for the flag of workgroup k + 1: 24 must be resident together, wherever they run."""
 
 
 @pytest.fixture(scope="module", params=[(1, 1), (1, 2), (2, 3), (4, 8)], ids=str)
