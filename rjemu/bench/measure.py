@@ -63,7 +63,7 @@ def _matmul_grid() -> tuple[int, int]:
 
 def _fp16(repeat: int) -> Figure:
     a, b = np.random.default_rng(2).normal(size=(2, SIZE, SIZE)).astype(np.float16)
-    with Machine(PRESET) as gpu:
+    with Machine(PRESET, workers="inline") as gpu:
         kernel = load(gpu, compile_matmul())
         args = [gpu.to_device(a), gpu.to_device(b), gpu.empty((SIZE, SIZE), np.float32), SIZE, SIZE]
         return _against_numpy(repeat, lambda: kernel.launch(_matmul_grid(), args), _numpy_matmul())
@@ -75,7 +75,7 @@ def _mxfp4(repeat: int) -> Figure:
     signature = {**dict.fromkeys(("a", "a_scale", "b", "b_scale"), "*u8"), "c": "*fp32", "N": "i32", "K": "i32"}
     compiled = compile_kernel(triton_kernels.matmul_mxfp4, signature, TILES, TARGET, divisible_by_16=signature)
     rng = np.random.default_rng(3)
-    with Machine(PRESET) as gpu:
+    with Machine(PRESET, workers="inline") as gpu:
         elements = [gpu.to_device(rng.integers(0, 256, (SIZE, SIZE // 2), np.uint8)) for _ in range(2)]
         scales = [gpu.to_device(rng.integers(120, 134, (SIZE, SIZE // 32), np.uint8)) for _ in range(2)]
         c = gpu.empty((SIZE, SIZE), np.float32)
@@ -86,7 +86,7 @@ def _mxfp4(repeat: int) -> Figure:
 
 def _alu(repeat: int) -> Figure:
     a, b, c = np.ones((3, ADD_ELEMENTS), np.float32)
-    with Machine(PRESET) as gpu:
+    with Machine(PRESET, workers="inline") as gpu:
         kernel, out = gpu.load(compile_ir(alu_loop(), TARGET))["alu"], gpu.empty(64, np.uint32)
         args = [out, np.int32(ALU_ROUNDS)]
         seconds, reference = interleaved_medians((lambda: kernel.launch(1, 64, args), lambda: np.add(a, b, out=c)), repeat)
@@ -101,7 +101,7 @@ def _copy(repeat: int) -> Figure:
     compiled = compile_kernel(triton_kernels.copy, signature, {"BLOCK": COPY_BLOCK}, TARGET, divisible_by_16=signature)
     source = np.random.default_rng(4).normal(size=COPY_BYTES // 4).astype(np.float32)
     destination = np.empty_like(source)
-    with Machine(PRESET) as gpu:
+    with Machine(PRESET, workers="inline") as gpu:
         kernel, args = load(gpu, compiled), [gpu.to_device(source), gpu.empty(source.shape, np.float32)]
         grid = source.size // COPY_BLOCK
         return _against_numpy(repeat, lambda: kernel.launch(grid, args), lambda: np.copyto(destination, source))
@@ -119,13 +119,13 @@ def _softmax(repeat: int) -> Figure:
         exponentials = np.exp(x - x.max(axis=1, keepdims=True))
         return np.divide(exponentials, exponentials.sum(axis=1, keepdims=True))
 
-    with Machine(PRESET) as gpu:
+    with Machine(PRESET, workers="inline") as gpu:
         kernel, args = load(gpu, compiled), [gpu.to_device(x), gpu.empty(x.shape, np.float32)]
         return _against_numpy(repeat, lambda: kernel.launch(rows, args), numpy_softmax)
 
 
 def _empty(repeat: int) -> Figure:
-    with Machine(PRESET) as gpu:
+    with Machine(PRESET, workers="inline") as gpu:
         kernel = gpu.load(compile_ir(EMPTY, TARGET))["empty"]
         (seconds,) = interleaved_medians((lambda: kernel.launch(EMPTY_WORKGROUPS, 64),), repeat)
     return seconds, {"rjemu": seconds}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from rjemu.errors import UsageError
+from rjemu.config import MachineConfig, ThreadAllocation, resolve_execution_threads
+from rjemu.errors import ConfigError, UsageError
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
+from rjemu.isa.tables import FAMILIES
 
 Progress = Callable[[int, int], None]
 """Called now and then during a launch with workgroups finished and workgroups in all."""
@@ -37,21 +40,42 @@ class Executor(Protocol):
         """Releases what the executor holds."""
 
 
-def executor_factory(name: str, workers: str | tuple[int, int], devices: int) -> Callable[..., Executor]:
-    """What makes the executor of that name, in this process or on (engines, dispatch workers per GPU) processes."""
+Workers = str | tuple[int, int] | None
+"""Where dispatches run: "inline", in the caller's thread; (E, D), on E engines and a dispatch width of D per GPU; None, on
+as many processes as the thread policy gives."""
+
+
+def executor_factory(name: str, workers: Workers, config: MachineConfig) -> Callable[..., Executor]:
+    """What makes the executor of that name. ConfigError for a target whose instructions rjemu does not execute."""
+    if config.target not in FAMILIES:
+        runs = " and ".join(sorted(FAMILIES))
+        raise ConfigError(f"{config.name}: rjemu does not execute {config.target} code; it executes {runs}")
     if name == "reference":
         from rjemu.exec.reference import ReferenceExecutor
 
         return ReferenceExecutor
     if name != "native":
         raise UsageError(f"no executor {name!r}: expected 'native' or 'reference'")
-    if workers == "inline":
+    threads = execution_threads(workers, config)
+    if threads is None:
         from rjemu.exec.native import NativeExecutor
 
         return NativeExecutor
-    if isinstance(workers, str):
-        raise UsageError(f"workers is {workers!r}: expected 'inline' or (engines, dispatch workers)")
     from rjemu.workers.pool import PoolExecutor
     from rjemu.workers.roles import roles
 
-    return partial(PoolExecutor, workers=roles(*workers, devices))
+    return partial(PoolExecutor, workers=roles(threads.num_threads, threads.cpu_dispatch_threads, config.devices))
+
+
+def execution_threads(workers: Workers, config: MachineConfig) -> ThreadAllocation | None:
+    """The processes that dispatches run on; None for inline. UsageError for workers that are none of `Workers`."""
+    if workers == "inline":
+        return None
+    request = config.threads
+    if workers is not None:
+        if not isinstance(workers, tuple) or len(workers) != 2 or not all(isinstance(n, int) and n > 0 for n in workers):
+            raise UsageError(f"workers is {workers!r}: expected 'inline' or (engines, dispatch width)")
+        request = replace(request, num_threads=workers[0], cpu_dispatch_threads=workers[1])
+    from rjemu.workers.budget import detect_budget
+
+    return resolve_execution_threads(request, config.execution_topology, detect_budget(config.cpu_thread_budget).cpus)

@@ -12,7 +12,7 @@ from rjemu.config import load_config
 from rjemu.shm.quota import MemoryQuota
 from rjemu.shm.vram import Vram
 from rjemu.vm.device import Device
-from rjemu.vm.executor import executor_factory
+from rjemu.vm.executor import Workers, executor_factory
 from rjemu.vm.gate import Gate
 
 
@@ -20,8 +20,9 @@ class Machine(Device):
     """An emulated machine; it is its first GPU itself, `devices` are all of them.
 
     config: a preset's name, a JSON file or a parsed dict; keyword overrides replace its fields
-    (`rjemu.config.load_config`). executor: "native", or "reference" (numpy, slow, easy to follow). workers: "inline"
-    runs everything in this process; (E, D) on E engine and D - 1 dispatch processes per GPU, pinned one CPU each.
+    (`rjemu.config.load_config`). executor: "native", or "reference" (numpy, slow, easy to follow). workers: by default
+    the worker processes that the configuration's thread policy gives for this host's CPUs, pinned one CPU each; (E, D) for
+    E engines and a dispatch width of D per GPU; "inline" runs everything in the caller's thread, for debugging.
     cache_dir: where compiled handlers are kept, by default the user's cache directory. quota: device memory that it shares
     with other machines of this process, by default its own.
 
@@ -33,13 +34,13 @@ class Machine(Device):
         config: str | Path | Mapping[str, Any] = "gfx950_mi355x",
         *,
         executor: str = "native",
-        workers: str | tuple[int, int] = "inline",
+        workers: Workers = None,
         cache_dir: Path | None = None,
         quota: MemoryQuota | None = None,
         **overrides: Any,
     ) -> None:
         loaded = load_config(config, **overrides)
-        create = executor_factory(executor, workers, loaded.devices)
+        create = executor_factory(executor, workers, loaded)
         vram = Vram(loaded.vram_bytes, loaded.devices, quota)
         try:
             runs = create(vram, loaded.target, lds_bytes=loaded.lds_bytes, cache_dir=cache_dir)

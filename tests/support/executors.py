@@ -47,7 +47,7 @@ class RecordingExecutor:
 @contextmanager
 def recording() -> Iterator[None]:
     """Machines made inside get a RecordingExecutor."""
-    with mock.patch.object(machine_module, "executor_factory", lambda name, workers, devices: RecordingExecutor):
+    with mock.patch.object(machine_module, "executor_factory", lambda name, workers, config: RecordingExecutor):
         yield
 
 

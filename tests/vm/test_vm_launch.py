@@ -95,7 +95,7 @@ def test_every_subset_of_user_sgprs_is_dense(gpu: rjemu.Machine, enabled: int) -
     kernel = load(gpu, kernarg_size=8, private_segment_fixed_size=64, **directives)
     kernel.launch(1, 64, kernarg=bytes(8))
     spec = executor_of(gpu).specs[-1]
-    packet, queue = gpu._queue.ring_address, gpu._queue.address
+    packet, queue = gpu.queue.ring_address, gpu.queue.address
     kernarg = int(gpu.vram.view(packet, 64).view(DISPATCH_PACKET)[0]["kernarg_address"])
     values = dict(zip(ALL_POINTERS, (words(packet), words(queue), words(kernarg), words(0), [64]), strict=True))
     assert spec.user_sgprs.tolist() == [word for name in names for word in values[name]]
