@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 
 import numpy as np
 import pytest
@@ -249,6 +250,23 @@ def test_a_segment_still_mapped_by_another_process_is_no_orphan() -> None:
     attached.close()
     assert remove_orphan(orphan)
     assert not (SHM / name).exists()
+
+
+def test_a_living_process_of_another_pid_namespace_has_no_orphans() -> None:
+    """Seen from a namespace in which its pid is nobody's, or somebody else's."""
+    words = ["unshare", "-rpf", "--mount-proc"]
+    if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no pid namespaces for this user")
+    segment = Segment.create("elsewhere", 4096)
+    child = run_python(
+        "import os\nfrom rjemu.shm.orphans import find_orphans\nfrom rjemu.shm.segment import Segment\n"
+        f"assert not os.path.exists('/proc/{os.getpid()}')\n"
+        f"print({segment.name!r} in [orphan.name for orphan in find_orphans()], os.path.exists('/dev/shm/{segment.name}'))\n",
+        prefix=words,
+    )
+    output, errors = child.communicate(timeout=60)
+    assert (output, errors) == ("False True\n", "")
+    segment.close()
 
 
 def test_reserved_memory_is_there_and_resident_ranges_are_counted() -> None:
