@@ -261,7 +261,8 @@ def test_a_living_process_of_another_pid_namespace_has_no_orphans() -> None:
     child = run_python(
         "import os\nfrom rjemu.shm.orphans import find_orphans\nfrom rjemu.shm.segment import Segment\n"
         f"assert not os.path.exists('/proc/{os.getpid()}')\n"
-        f"print({segment.name!r} in [orphan.name for orphan in find_orphans()], os.path.exists('/dev/shm/{segment.name}'))\n",
+        f"name = {segment.name!r}\n"
+        "print(name in [orphan.name for orphan in find_orphans()], os.path.exists('/dev/shm/' + name))\n",
         prefix=words,
     )
     output, errors = child.communicate(timeout=60)
