@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 @dataclass(frozen=True)
 class Device:
     """A GPU. shader_engines: compute units of each shader engine of an XCD. iods, stacks: I/O dies and HBM stacks of each;
-    0 where the tree has none. registers: (SGPRs, VGPRs) of a wave."""
+    0 where the tree has none. registers: (SGPRs, VGPRs) of a wave. shader_arrays: in each shader engine."""
 
     arch: str
     xcds: int
@@ -33,6 +33,7 @@ class Device:
     stacks: int
     allocations: tuple[tuple[int, ...], ...]
     properties: Json = field(default_factory=dict)
+    shader_arrays: int = 1
 
 
 HELPERS = ((8, 25, 2), (8, 25, 4), (8, 25, 8), (8, 25, 16))
@@ -84,6 +85,7 @@ MI455X = Device(
         "l2_size_kb": 196608, "l2_line_size": 128, "l2_assoc": 16, "num_sdma_engines": 5, "num_sdma_xgmi_engines": 12,
         "num_sdma_queues_per_engine": 2, "num_cp_queues": 128, "max_engine_clk_fcompute": 2700,
     } | GFX9 | {"wave_front_size": 32, "max_waves_per_simd": 16},
+    shader_arrays=2,
 )  # fmt: skip
 R9700 = Device(
     "rdna4", 1, (16,) * 4, (128, 256), 0, 0, ONE_ENGINE,
@@ -95,6 +97,7 @@ R9700 = Device(
         "num_sdma_engines": 2, "num_sdma_xgmi_engines": 0, "num_sdma_queues_per_engine": 6, "num_cp_queues": 4,
         "max_engine_clk_fcompute": 2350, "capability": 1745068672, "debug_prop": 1495,
     } | RDNA,
+    shader_arrays=2,
 )  # fmt: skip
 STRIX_HALO = Device(
     "rdna3_5", 1, (20, 20), (106, 256), 0, 0, ONE_ENGINE,
@@ -105,6 +108,7 @@ STRIX_HALO = Device(
         "l2_size_kb": 2048, "l2_line_size": 128, "l2_assoc": 16, "num_sdma_engines": 1, "num_sdma_xgmi_engines": 0,
         "num_sdma_queues_per_engine": 6, "num_cp_queues": 8, "max_engine_clk_fcompute": 2900,
     } | RDNA,
+    shader_arrays=2,
 )  # fmt: skip
 W7900 = Device(
     "rdna3", 1, (16,) * 6, (106, 256), 0, 0, ONE_ENGINE,
@@ -115,6 +119,7 @@ W7900 = Device(
         "l2_size_kb": 6144, "l2_line_size": 128, "l2_assoc": 16, "num_sdma_engines": 2, "num_sdma_xgmi_engines": 0,
         "num_sdma_queues_per_engine": 6, "num_cp_queues": 8, "max_engine_clk_fcompute": 1760,
     } | RDNA,
+    shader_arrays=2,
 )  # fmt: skip
 
 CONFIGURATIONS: dict[str, tuple[Device, int, bool]] = {
@@ -146,8 +151,8 @@ def configuration(device: Device, gpus: int, serves: bool) -> Json:
         **device.properties,
         "simd_count": cus * device.properties["simd_per_cu"],
         "num_shader_engines": len(device.shader_engines),
-        "num_shader_arrays_per_engine": 1,
-        "num_cu_per_sh": max(device.shader_engines),
+        "num_shader_arrays_per_engine": device.shader_arrays,
+        "num_cu_per_sh": max(device.shader_engines) // device.shader_arrays,
         **identity,
     }
     return {

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rjemu.config import load_config
-from rjemu.config.topology import Component, Topology
+from rjemu.config.components import Component
+from rjemu.config.topology import Topology
+from rjemu.errors import UsageError
 
-_NUMBERED = re.compile(r"(\w+)\[(\d+)\]")
+_NUMBERED = re.compile(r"(\w*?)(\d+)")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -26,6 +28,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.depth is not None and arguments.depth < 1:
+        raise UsageError(f"--depth is {arguments.depth}: expected 1 or more")
     config = load_config(arguments.config)
     if arguments.json:
         print(json.dumps({"devices": config.devices, **as_json(config.topology)}, indent=2))
@@ -63,24 +67,25 @@ def tree_lines(components: Sequence[Component], depth: int, *, expand: bool, ind
 
 def _runs(components: Sequence[Component], expand: bool) -> Iterator[tuple[str, int, Component]]:
     """(name, or names as a range, how many, the first) of each run of components that differ in their number only."""
-    for _, group in itertools.groupby(components, key=lambda component: component.name if expand else _shape(component)):
-        run = list(group)
-        first, last = (_NUMBERED.fullmatch(component.name) for component in (run[0], run[-1]))
-        if len(run) > 1 and first and last:
-            yield f"{first[1]}[{first[2]}:{int(last[2]) + 1}]", len(run), run[0]
+    for _, group in itertools.groupby(enumerate(components), key=lambda item: _shape(*item)):
+        run = [component for _, component in group]
+        match = _NUMBERED.fullmatch(run[0].name)
+        if expand or len(run) == 1 or match is None:
+            yield from ((component.name, 1, component) for component in run)
         else:
-            yield run[0].name, 1, run[0]
+            first = int(match[2])
+            yield f"{match[1]}[{first}:{first + len(run)}]", len(run), run[0]
 
 
-def _shape(component: Component) -> tuple[Any, ...]:
-    """What components of one run have in common. Copies of one node share their children."""
-    numbered = _NUMBERED.fullmatch(component.name)
-    return numbered[1] if numbered else component.name, component.kind, id(component.children)
+def _shape(index: int, component: Component) -> tuple[Any, ...]:
+    """What components of one run have in common: consecutive numbers differ from the indices by the same number."""
+    match = _NUMBERED.fullmatch(component.name)
+    name = (match[1], int(match[2]) - index) if match else (component.name, 0)
+    return name, component.kind, component.config, component.children
 
 
 def link_lines(topology: Topology) -> Iterator[str]:
-    """How many links there are between which ports, without their numbers."""
-    counts = Counter(tuple(re.sub(r"\[\d+\]", "", end) for end in (link.source, link.target)) for link in topology.links)
+    """How many links there are, in all and of each pattern."""
     yield f"{len(topology.links)} links"
-    for (source, target), count in counts.items():
-        yield f"  {source} -> {target} ({count})"
+    for pattern, count in Counter(link.pattern for link in topology.links).items():
+        yield f"  {pattern} ({count})"

@@ -8,29 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(&&|\|\||[=!<>]=|[-+*/%<>!()]))")
-_MAX_DEPTH = 64
+MAX_TOKENS = 128
+"""Of an expression: it is parsed and evaluated by recursion."""
 
-
-def _divide(a: int, b: int) -> int:
-    quotient = abs(a) // abs(b)
-    return quotient if (a < 0) == (b < 0) else -quotient
-
-
-_BINARY: tuple[dict[str, Callable[[int, int], int]], ...] = (
-    {"||": lambda a, b: int(bool(a or b))},
-    {"&&": lambda a, b: int(bool(a and b))},
-    {"==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b)},
-    {
-        "<": lambda a, b: int(a < b),
-        ">": lambda a, b: int(a > b),
-        "<=": lambda a, b: int(a <= b),
-        ">=": lambda a, b: int(a >= b),
-    },
-    {"+": lambda a, b: a + b, "-": lambda a, b: a - b},
-    {"*": lambda a, b: a * b, "/": _divide, "%": lambda a, b: a - b * _divide(a, b)},
-)
-"""Operators by precedence, the loosest first."""
+_TOKEN = re.compile(r"\s*(?:(\d{1,10})(?!\d)|([A-Za-z_]\w*)|(&&|\|\||[=!<>]=|[-+*/%<>!()]))")
 
 Expression = Callable[[Mapping[str, int]], int]
 
@@ -39,42 +20,59 @@ def parse(text: str) -> Expression:
     """The function of the variables that an expression is. ValueError for what is none; the function raises ValueError for
     an unknown variable or a division by zero."""
     parser = _Parser(text)
-    result = parser.binary(0)
+    result = parser.expression(0)
     if parser.token is not None:
-        raise ValueError(f"{parser.token!r} is not expected in the expression {text!r}")
+        raise parser.unexpected()
     return result
 
 
+def _divide(a: int, b: int) -> int:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+_OPERATORS: dict[str, tuple[int, Callable[[int, int], int]]] = {
+    "||": (0, lambda a, b: int(bool(a or b))),
+    "&&": (1, lambda a, b: int(bool(a and b))),
+    "==": (2, lambda a, b: int(a == b)),
+    "!=": (2, lambda a, b: int(a != b)),
+    "<": (3, lambda a, b: int(a < b)),
+    ">": (3, lambda a, b: int(a > b)),
+    "<=": (3, lambda a, b: int(a <= b)),
+    ">=": (3, lambda a, b: int(a >= b)),
+    "+": (4, lambda a, b: a + b),
+    "-": (4, lambda a, b: a - b),
+    "*": (5, lambda a, b: a * b),
+    "/": (5, _divide),
+    "%": (5, lambda a, b: a - b * _divide(a, b)),
+}
+"""Binary operators: how tightly they bind, and what they compute."""
+
+
 class _Parser:
+    """Precedence climbing: operators as tight as asked for, or tighter, extend an expression; looser ones end it."""
+
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._depth = 0
+        self._tokens = 0
         self.token: str | None = None
         self._advance()
 
-    def _advance(self) -> None:
-        if not self._text[self._at :].strip():
-            self.token = None
-            return
-        match = _TOKEN.match(self._text, self._at)
-        if match is None:
-            raise ValueError(f"{self._text[self._at :].strip()[0]!r} is not expected in the expression {self._text!r}")
-        self._at = match.end()
-        self.token = match[match.lastindex or 0]
+    def unexpected(self) -> ValueError:
+        return ValueError(f"{self.token!r} is not expected in the expression {self._text!r}")
 
-    def binary(self, level: int) -> Expression:
-        """An expression of operators that bind at least as tightly as those of a level."""
-        if level == len(_BINARY):
-            return self._unary()
-        left = self.binary(level + 1)
-        while self.token in _BINARY[level]:
-            left = self._combined(self.token or "", _BINARY[level][self.token or ""], left, level)
+    def expression(self, loosest: int) -> Expression:
+        """An expression of operands and of operators that bind at least so tightly."""
+        left = self._operand()
+        while self.token in _OPERATORS and _OPERATORS[self.token][0] >= loosest:
+            name = self.token
+            level, operator = _OPERATORS[name]
+            self._advance()
+            left = self._applied(name, operator, left, self.expression(level + 1))
         return left
 
-    def _combined(self, name: str, operator: Callable[[int, int], int], left: Expression, level: int) -> Expression:
-        self._advance()
-        right = self.binary(level + 1)
+    def _applied(self, name: str, operator: Callable[[int, int], int], left: Expression, right: Expression) -> Expression:
         text = self._text
 
         def apply(variables: Mapping[str, int]) -> int:
@@ -85,38 +83,31 @@ class _Parser:
 
         return apply
 
-    def _unary(self) -> Expression:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise ValueError(f"the expression {self._text[:40]!r}... is nested too deeply")
-        try:
-            return self._operand()
-        finally:
-            self._depth -= 1
-
     def _operand(self) -> Expression:
         token = self.token
         if token is None:
             raise ValueError(f"the expression {self._text!r} is not complete")
-        self._advance()
-        if token == "-":
-            operand = self._unary()
-            return lambda variables: -operand(variables)
-        if token == "!":
-            operand = self._unary()
-            return lambda variables: int(not operand(variables))
-        if token == "(":
-            inside = self.binary(0)
-            if self.token != ")":
-                raise ValueError(f"a parenthesis is not closed in the expression {self._text!r}")
-            self._advance()
-            return inside
         if token.isdigit():
             value = int(token)
+            self._advance()
             return lambda variables: value
         if token.isidentifier():
+            self._advance()
             return self._variable(token)
-        raise ValueError(f"{token!r} is not expected in the expression {self._text!r}")
+        if token not in ("-", "!", "("):
+            raise self.unexpected()
+        self._advance()
+        if token == "-":
+            operand = self._operand()
+            return lambda variables: -operand(variables)
+        if token == "!":
+            operand = self._operand()
+            return lambda variables: int(not operand(variables))
+        inside = self.expression(0)
+        if self.token != ")":
+            raise ValueError(f"a parenthesis is not closed in the expression {self._text!r}")
+        self._advance()
+        return inside
 
     def _variable(self, name: str) -> Expression:
         text = self._text
@@ -127,3 +118,16 @@ class _Parser:
             return variables[name]
 
         return look_up
+
+    def _advance(self) -> None:
+        if not self._text[self._at :].strip():
+            self.token = None
+            return
+        match = _TOKEN.match(self._text, self._at)
+        if match is None:
+            raise ValueError(f"{self._text[self._at :].strip()[0]!r} is not expected in the expression {self._text!r}")
+        self._tokens += 1
+        if self._tokens > MAX_TOKENS:
+            raise ValueError(f"the expression {self._text[:40]!r}... has more than {MAX_TOKENS} parts")
+        self._at = match.end()
+        self.token = match[match.lastindex or 0]

@@ -12,18 +12,49 @@ from typing import Any
 
 from rjemu.config.source import Source
 
-OWN_DEFAULTS = {"wave_quantum": 16, "time_slice": 65536}
-STRUCTURE_FIELDS = ("exec_mode", "vm", "topology", "plugins")
-EXECUTION_FIELDS = (
+OWN_FIELDS = ("wave_quantum", "time_slice", "async_window", "plugins")
+ROCJITSU_FIELDS = (
+    "exec_mode",
     "max_ticks",
     "num_threads",
     "cpu_dispatch_threads",
     "async_helper_threads",
-    "async_window",
     "cpu_thread_budget",
     "thread_allocations",
+    "vm",
+    "topology",
 )
-TOP_LEVEL_FIELDS = (*OWN_DEFAULTS, *STRUCTURE_FIELDS, *EXECUTION_FIELDS)
+TOP_LEVEL_FIELDS = (*OWN_FIELDS, *ROCJITSU_FIELDS)
+
+DEFAULTS: Mapping[str, Any] = {
+    "exec_mode": "functional",
+    "max_ticks": 0,
+    "cpu_thread_budget": 0,
+    "thread_allocations": [],
+    "vm.gpu": {},
+    "vm.gpu.num_gpus": 1,
+    "vm.gpu.device": {},
+    "vm.gpu.device.marketing_name": "",
+    "vm.gpu.device.simd_per_cu": 4,
+    "vm.gpu.device.local_mem_size": 16 << 30,
+    "wave_quantum": 16,
+    "time_slice": 65536,
+    "async_window": 0,
+    "plugins": {},
+}
+"""What a field holds that is left out. rocJITsu's schema has these defaults, but for the size of memory, which it does not
+limit, and rjemu's own fields."""
+
+TARGETS = {
+    "cdna2": "gfx90a",
+    "cdna3": "gfx942",
+    "cdna4": "gfx950",
+    "cdna5": "gfx1250",
+    "rdna3": "gfx1100",
+    "rdna3_5": "gfx1151",
+    "rdna4": "gfx1201",
+}
+"""vm.arch -> the target that it stands for where a configuration names none."""
 
 USED_DEVICE_FIELDS = (
     "gfx_target_version",
@@ -74,8 +105,9 @@ IDENTITY_DEVICE_FIELDS = (
 
 DEVICE_FIELDS = (*USED_DEVICE_FIELDS, *IDENTITY_DEVICE_FIELDS)
 
-_NODE_FIELDS = ("name", "type", "config", "children")
-_LINK_FIELDS = ("pattern", "for_ranges", "where_expr", "latency", "weight")
+_NODE_FIELDS = ("name", "type", "config", "children", "ports")
+_LINK_FIELDS = ("src", "dst", "pattern", "for_ranges", "where_expr", "latency", "weight")
+_LOOP_FIELDS = ("var_name", "start", "end")
 _ALLOCATION_FIELDS = ("num_threads", "cpu_dispatch_threads", "async_helper_threads")
 
 _warned: set[tuple[str, str]] = set()
@@ -99,8 +131,11 @@ def unknown_fields(data: Mapping[str, Any]) -> Iterator[str]:
     yield from _unknown(_at(gpu, "device"), "vm.gpu.device.", DEVICE_FIELDS)
     topology = data.get("topology")
     yield from _unknown(topology, "topology.", ("root", "links"))
-    yield from _unknown_in_node(_at(topology, "root"), "topology.root")
-    yield from _unknown_in_list(_at(topology, "links"), "topology.links", _LINK_FIELDS)
+    yield from _unknown_in_tree(_at(topology, "root"), "topology.root")
+    links = _at(topology, "links")
+    yield from _unknown_in_list(links, "topology.links", _LINK_FIELDS)
+    for index, link in enumerate(links if isinstance(links, list) else []):
+        yield from _unknown_in_list(_at(link, "for_ranges"), f"topology.links[{index}].for_ranges", _LOOP_FIELDS)
     yield from _unknown_in_list(data.get("thread_allocations"), "thread_allocations", _ALLOCATION_FIELDS)
 
 
@@ -121,9 +156,11 @@ def _unknown_in_list(entries: Any, path: str, known: tuple[str, ...]) -> Iterato
             yield from _unknown(entry, f"{path}[{index}].", known)
 
 
-def _unknown_in_node(node: Any, path: str) -> Iterator[str]:
-    yield from _unknown(node, f"{path}.", _NODE_FIELDS)
-    children = _at(node, "children")
-    if isinstance(children, list):
-        for index, child in enumerate(children):
-            yield from _unknown_in_node(child, f"{path}.children[{index}]")
+def _unknown_in_tree(root: Any, path: str) -> Iterator[str]:
+    nodes = [(root, path)]
+    while nodes:
+        node, path = nodes.pop()
+        yield from _unknown(node, f"{path}.", _NODE_FIELDS)
+        children = _at(node, "children")
+        if isinstance(children, list):
+            nodes += [(child, f"{path}.children[{index}]") for index, child in enumerate(children)]

@@ -44,10 +44,10 @@ def read_source(source: str | Path | Mapping[str, Any]) -> Source:
         return Source("configuration", dict(source))
     name = str(source)
     if name in preset_names():
-        text = (_PRESETS / f"{name}.json").read_text()
+        text = (_PRESETS / f"{name}.json").read_text(encoding="utf-8")
     else:
         try:
-            text = Path(source).read_text()
+            text = Path(source).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a text file"
             known = ", ".join(preset_names())

@@ -28,8 +28,8 @@ def test_topology_shows_equal_components_as_ranges(capsys: pytest.CaptureFixture
     assert "    se[0:2] (2): shader_engine" in lines
     assert any(line.startswith("      cu[0:9] (9): compute_unit num_wf_slots=32") for line in lines)
     assert lines[-5] == "628 links"
-    assert lines[-4] == "  xcd.cp.req_ -> xcd.se.cu.cpl (304)"
-    assert lines[-1] == "  iod.peer_req -> iod.peer_cpl (12)"
+    assert lines[-4] == "  xcd[i].cp.req_[j*10+k] -> xcd[i].se[j].cu[k].cpl (304)"
+    assert lines[-1] == "  iod[i].peer_req -> iod[j].peer_cpl (12)"
 
 
 def test_topology_expands_and_stops(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,11 +45,11 @@ def test_topology_expands_and_stops(capsys: pytest.CaptureFixture[str]) -> None:
 def test_topology_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     facts = json.loads(printed(capsys, "topology", "--config", "gfx1100_w7900", "--json"))
     xcd = facts["root"]["children"][1]
-    assert [engine["name"] for engine in xcd["children"][2:]] == [f"se[{k}]" for k in range(6)]
+    assert [engine["name"] for engine in xcd["children"][2:]] == [f"se{k}" for k in range(6)]
     assert sum(len(engine["children"]) for engine in xcd["children"][2:]) == 96
     assert facts["links"][-1] == {
-        "source": "xcd[0].se[5].cu[15].req",
-        "target": "xcd[0].l2.cpl_[95]",
+        "source": "xcd0.se5.cu15.req",
+        "target": "xcd0.l2.cpl_95",
         "latency": 1,
         "weight": 10,
     }

@@ -36,6 +36,33 @@ def test_arithmetic(pair: tuple[str, str]) -> None:
     assert parse(text)(VALUES) == eval(python, {}, VALUES)
 
 
+@given(
+    st.lists(st.sampled_from(["3", "i", "j", "(i-9)", "0"]), min_size=2, max_size=12),
+    st.lists(st.sampled_from([" + ", "-", "*"]), min_size=11, max_size=11),
+)
+def test_precedence(operands: list[str], operators: list[str]) -> None:
+    text = operands[0] + "".join(operator + operand for operator, operand in zip(operators, operands[1:], strict=False))
+    assert parse(text)(VALUES) == eval(text, {}, VALUES)
+
+
+PYTHONS = {"&&": "and", "||": "or"}
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["<", "<=", "==", "!=", ">", ">="]), st.integers(0, 3)), min_size=1
+    ),
+    st.lists(st.sampled_from(sorted(PYTHONS)), min_size=20, max_size=20),
+)
+def test_conditions(comparisons: list[tuple[int, str, int]], joints: list[str]) -> None:
+    comparisons = comparisons[:20]
+    parts = [f"{a} {operator} {b}" for a, operator, b in comparisons]
+    text = python = parts[0]
+    for joint, part in zip(joints, parts[1:], strict=False):
+        text, python = f"{text} {joint} {part}", f"{python} {PYTHONS[joint]} {part}"
+    assert bool(parse(text)({})) == eval(python)
+
+
 @given(st.integers(-50, 50), st.integers(-9, 9).filter(bool))
 def test_division_rounds_towards_zero(a: int, b: int) -> None:
     values = {"a": a, "b": b}
@@ -69,11 +96,40 @@ def test_values(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "1 +", "(1", "1)", "i j", "i = j", "a.b", "f(1)", "'x'", "1 << 2", "__import__('os')", "(" * 100 + "1"]
+    "text",
+    [
+        "",
+        " ",
+        "1 +",
+        "(1",
+        "1)",
+        "i j",
+        "i = j",
+        "a.b",
+        "f(1)",
+        "'x'",
+        "1 << 2",
+        "__import__('os')",
+        "(" * 100 + "1",
+        "1" * 11,
+        "²",
+    ],
 )
 def test_what_is_no_expression(text: str) -> None:
     with pytest.raises(ValueError, match="expression"):
         parse(text)
+
+
+@pytest.mark.parametrize("text", ["+".join("i" * 65), "(" * 64 + "i" + ")" * 64, "-" * 128 + "i"])
+def test_long_expressions_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="more than 128 parts"):
+        parse(text)
+
+
+def test_the_longest_expressions() -> None:
+    assert parse("+".join("i" * 64))(VALUES) == 7 * 64
+    assert parse("(" * 63 + "i" + ")" * 63)(VALUES) == 7
+    assert parse("-" * 127 + "i")(VALUES) == -7
 
 
 @pytest.mark.parametrize(

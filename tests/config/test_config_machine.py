@@ -142,7 +142,15 @@ def test_overrides_replace_top_level_and_device_fields_only_in_the_result() -> N
         ("exec_mode", "clocked", "exec_mode must be 'functional', not 'clocked'"),
         ("wave_quantum", -1, "wave_quantum must be a positive whole number"),
         ("num_threads", -1, "num_threads must be a whole number from 0 on, not -1"),
-        ("thread_allocations", [{"num_threads": 1}], r"thread_allocations\[0\].cpu_dispatch_threads is missing"),
+        ("thread_allocations", [{"num_threads": 0}], r"thread_allocations\[0\].num_threads must be a positive"),
+        ("async_helper_threads", -2, "async_helper_threads must be a whole number from -1 on, not -2"),
+        ("max_ticks", 1.5, "max_ticks must be a whole number from 0 on, not 1.5"),
+        ("exec_mode", 3, "exec_mode must be a string, not 3"),
+        ("vm.target", "gfx942", "vm.target is 'gfx942', but vm.gpu.device.gfx_target_version 90500 is gfx950"),
+        ("vm.gpu.device.wave_front_size", 48, "wave_front_size must be 32 or 64, not 48"),
+        ("vm.gpu.device.local_mem_size", 1 << 60, "local_mem_size must be at most 1099511627776"),
+        ("vm.gpu.device.simd_per_cu", 1 << 20, "simd_per_cu must be at most 64"),
+        ("vm.gpu.device.max_waves_per_simd", ..., "max_waves_per_simd is missing, and the compute units .* no num_wf_slots"),
         ("thread_allocations", [3], r"thread_allocations\[0\] must be an object, not 3"),
         ("thread_allocations", {}, "thread_allocations must be a list"),
         ("vm.gpu.num_gpus", 65, "num_gpus must be at most 64"),
@@ -156,7 +164,7 @@ def test_overrides_replace_top_level_and_device_fields_only_in_the_result() -> N
         ("topology.links", [], None),
         ("topology.links", 3, "topology.links must be a list"),
         ("topology.links", [{"pattern": "xcd[0].l2.req"}], r"topology.links\[0\].pattern must have the form"),
-        ("topology.links", [{"pattern": "xcd[3].l2.a -> vram.b"}], r"links\[0\].pattern there is no component 'xcd\[3\]'"),
+        ("topology.links", [{"pattern": "xcd[3].l2.a -> vram.b"}], r"links\[0\].pattern there is no component 'xcd3'"),
     ],
 )
 def test_errors_name_the_field(path: str, value: Any, message: str | None) -> None:
@@ -183,7 +191,7 @@ def test_errors_name_the_line(tmp_path: Path) -> None:
     for field, value in (
         ("vm.gpu.device.lds_size_kb", -4),
         ("topology.links", [{"pattern": "a"}]),
-        ("vm.gpu.device.local_mem_size", ...),
+        ("vm.gpu.device.lds_size_kb", ...),
     ):
         text = json.dumps(changed(field, value), indent=1)
         path.write_text(text)
