@@ -202,11 +202,14 @@ class Crew:
                         member.answered = (member.answered + 1) & 0xFFFFFFFF
 
     def _answer_one(self, member: _Member, carry_out: Answer) -> bool:
-        """Take one message of a worker; False if it cannot be read (the worker is dying)."""
+        """Take one message of a worker; False if that cannot be (it is dying, or does not read and is killed)."""
         try:
             reply = carry_out(member.connection.recv())
             if reply is not None:
                 member.connection.send(reply)
+        except BlockingIOError:
+            member.process.kill()
+            return False
         except (EOFError, OSError):
             return False
         return True

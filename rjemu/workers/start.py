@@ -10,6 +10,8 @@ import ctypes
 import os
 import pickle
 import signal
+import socket
+import struct
 import sys
 import threading
 import weakref
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from rjemu.workers.worker import Setup
 
 _PRELOAD = ["rjemu.workers.worker"]
+ANSWER_SECONDS = 5.0
+"""How long the launcher's end of a connection waits for a worker that does not read, or has begun a message, at most."""
+
 _PR_SET_PDEATHSIG = 1
 
 _lock = threading.Lock()
@@ -40,6 +45,7 @@ def start_worker(setup: Setup) -> tuple[Any, Connection]:
     with _lock, _without_main_module():
         context.set_forkserver_preload(_PRELOAD)
         here, there = context.Pipe()
+        _limit_waiting(here)
         arguments = pickle.dumps(setup), there
         process = context.Process(target=run_worker, args=arguments, name=f"rjemu {setup.role.name}", daemon=True)
         process.start()
@@ -49,6 +55,14 @@ def start_worker(setup: Setup) -> tuple[Any, Connection]:
         processes._children.discard(process)
         _connections.add(here)
     return process, here
+
+
+def _limit_waiting(connection: Connection) -> None:
+    """Have `send` and `recv` raise BlockingIOError after ANSWER_SECONDS."""
+    limit = struct.pack("ll", int(ANSWER_SECONDS), int(ANSWER_SECONDS % 1 * 1e6))
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
 
 
 def die_with_server() -> None:

@@ -16,6 +16,7 @@ from support.worker_kernels import ENDLESS, check_fill, fork_server, workers_of
 
 import rjemu
 from rjemu.errors import LaunchTimeout, MemoryFault, WorkerLost
+from rjemu.workers import start
 from rjemu.workers.affinity import assign, parse_cpu_list, placement
 
 
@@ -90,6 +91,22 @@ def test_a_worker_stopped_for_a_while_loses_nothing(gpu: rjemu.Machine) -> None:
     for worker in workers_of(gpu):
         worker.suspend()
         threading.Timer(0.3, worker.resume).start()
+        check_fill(gpu)
+
+
+def test_a_worker_that_does_not_read_its_answer_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped after a question whose answer is larger than what the connection buffers."""
+    monkeypatch.setattr(start, "ANSWER_SECONDS", 0.2)
+    with rjemu.Machine("gfx950_mi355x", workers=(1, 1)) as gpu:
+        gpu.start()
+        crew = gpu._executor._crew  # type: ignore[attr-defined]
+        (worker,) = workers_of(gpu)
+        worker.suspend()
+        (member,) = crew._members
+        with pytest.raises(BlockingIOError):
+            member.connection.send(bytes(10_000_000))
+        assert not crew._answer_one(member, lambda message: None)  # announced, but it never comes
+        assert still_running([worker], 1) == []
         check_fill(gpu)
 
 
