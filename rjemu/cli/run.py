@@ -25,6 +25,14 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--executor", choices=("native", "reference"), default="native", help="how to execute (default: %(default)s)"
     )
+    parser.add_argument(
+        "--workers",
+        type=_workers,
+        metavar="E,D",
+        help="E engines and a dispatch width of D per GPU, or 'inline' for none (default: as the CPUs of this host allow)",
+    )
+    parser.add_argument("--stats", action="store_true", help="print what each worker did in each dispatch")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for Perfetto's or Chrome's viewer")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(handler=run)
 
@@ -33,15 +41,33 @@ def run(arguments: argparse.Namespace) -> int:
     job = load_job(arguments.job)
     with ExitStack() as stack:
         bars = _Bars(stack)
-        report = run_job(job, executor=arguments.executor, start_dispatch=bars.start)
+        report = run_job(
+            job,
+            executor=arguments.executor,
+            workers=arguments.workers,
+            trace=arguments.trace,
+            start_dispatch=bars.start,
+        )
     if arguments.json:
         print(json.dumps(_as_json(report), indent=2))
     else:
         for dispatch in report.dispatches:
             print(_dispatch_line(dispatch))
+            if arguments.stats:
+                print("\n".join(_stats_lines(dispatch.stats)))
         for output in report.outputs:
             print(_output_line(output))
     return 0 if report.succeeded else 1
+
+
+def _workers(text: str) -> str | tuple[int, int]:
+    if text == "inline":
+        return text
+    try:
+        engines, dispatch = (int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither 'inline' nor two numbers, as in 1,2") from None
+    return engines, dispatch
 
 
 class _Bars:
@@ -74,6 +100,21 @@ def _dispatch_line(dispatch: DispatchReport) -> str:
     )
 
 
+def _stats_lines(stats: dict[str, Any]) -> list[str]:
+    """A table of the workers, and what was compiled."""
+    lines = [f"  {'worker':20} {'CPU':>4} {'workgroups':>11} {'wave instr.':>13} {'busy s':>9} {'idle s':>9}"]
+    for worker in stats["workers"]:
+        cpu = "-" if worker["cpu"] is None else worker["cpu"]
+        lines.append(
+            f"  {worker['worker']:20} {cpu:>4} {worker['workgroups']:11} {worker['wave_instructions']:13} "
+            f"{worker['busy_seconds']:9.4f} {worker['idle_seconds']:9.4f}"
+        )
+    return [
+        *lines,
+        f"  {stats['handlers_compiled']} handlers compiled, {stats['compile_seconds']:.3f} s decoding and compiling",
+    ]
+
+
 def _output_line(output: OutputReport) -> str:
     parts = []
     if output.comparison is not None:
@@ -93,7 +134,12 @@ def _as_json(report: JobReport) -> dict[str, Any]:
     return {
         "succeeded": report.succeeded,
         "dispatches": [
-            {"kernel": entry.kernel, "seconds": entry.seconds, "wave_instructions": entry.wave_instructions}
+            {
+                "kernel": entry.kernel,
+                "seconds": entry.seconds,
+                "wave_instructions": entry.wave_instructions,
+                "stats": entry.stats,
+            }
             for entry in report.dispatches
         ],
         "outputs": [_output_as_json(output) for output in report.outputs],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from rjemu.errors import DecodeError, UsageError
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.journal import DropProgram, NewProgram
@@ -20,6 +22,7 @@ class Codebook:
         self._vram = vram
         self._target = target
         self.programs: list[Program | None] = []
+        self.decode_seconds = 0.0  # spent in `decode`, with compiling
 
     def add(self, address: int, nbytes: int) -> int:
         """Register an executable range of device memory; gives its index. UsageError if there are too many."""
@@ -65,8 +68,12 @@ class Codebook:
         if index is None:
             raise DecodeError(f"{pc:#x} is in no loaded code")
         program = self._program(index)
-        numbers = program.handlers() if program.handler_at(pc) else program.decode(pc, self.library.number)
-        self.library.provide(numbers, mode_class)
+        started = time.perf_counter()
+        try:
+            numbers = program.handlers() if program.handler_at(pc) else program.decode(pc, self.library.number)
+            self.library.provide(numbers, mode_class)
+        finally:
+            self.decode_seconds += time.perf_counter() - started
         return bool(numbers)
 
     def instruction(self, pc: int) -> Instruction:

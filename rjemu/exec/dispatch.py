@@ -70,8 +70,35 @@ class DispatchSpec:
 
 @dataclass(slots=True)
 class DispatchResult:
-    """What an executor reports of a finished dispatch: wave instructions executed, seconds of wall time."""
+    """What an executor reports of a finished dispatch: wave instructions executed, seconds of wall time, `launch_stats`."""
 
     wave_instructions: int
     seconds: float
     stats: dict[str, Any] = field(default_factory=dict)
+
+
+def launch_stats(workers: list[dict[str, Any]], handlers_compiled: int, compile_seconds: float) -> dict[str, Any]:
+    """The statistics of a launch, as JSON has them.
+
+    workers: `worker_stats` of each that took part, or could have. handlers_compiled: native functions made for
+    instructions met for the first time; compile_seconds: that, and decoding.
+    """
+    return {"workers": workers, "handlers_compiled": handlers_compiled, "compile_seconds": compile_seconds}
+
+
+def worker_stats(
+    name: str, cpu: int | None, workgroups: int, wave_instructions: int, busy_seconds: float, seconds: float
+) -> dict[str, Any]:
+    """What a worker did in a launch of so many seconds.
+
+    cpu: the one that it is pinned to, None if to none. busy_seconds: spent on this launch's workgroups; idle_seconds: the
+    rest of the launch, with work of other launches.
+    """
+    return {
+        "worker": name,
+        "cpu": cpu,
+        "workgroups": workgroups,
+        "wave_instructions": wave_instructions,
+        "busy_seconds": busy_seconds,
+        "idle_seconds": max(seconds - busy_seconds, 0.0),
+    }

@@ -14,9 +14,13 @@ from rjemu.exec.ir import Module
 from rjemu.exec.layout import CTX, FAULT_ACCESSES, FAULT_SPACES, MAX_PROGRAMS, PROGRAM, WHOLE_WAVE
 from rjemu.exec.memory import AccessError
 from rjemu.exec.scheduler import scheduler_text
+from rjemu.exec.trace import TraceRing
 from rjemu.shm.vram import GPU_BASE
 
-RUNTIME_FUNCTIONS = ("run", "undecoded", "exchange", "increment", CHECK_FUNCTION)
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_uint64, ctypes.c_void_p)
+_CLOCK = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
+
+RUNTIME_FUNCTIONS = ("run", "run_traced", "undecoded", "exchange", "increment", CHECK_FUNCTION)
 
 
 def runtime_object(cache: HandlerCache, wave: int) -> bytes:
@@ -40,9 +44,10 @@ class Runtime:
         # The loader owns the code: it lives as long as this object.
         self._loader = Loader()
         addresses = self._loader.load(code, list(RUNTIME_FUNCTIONS))
-        self.run, self.undecoded, exchange, increment, self.check_lanes = (addresses[name] for name in RUNTIME_FUNCTIONS)
-        self._exchange = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)(exchange)
-        self._increment = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(increment)
+        self.run, self.run_traced = addresses["run"], addresses["run_traced"]
+        self.undecoded, self.check_lanes = addresses["undecoded"], addresses[CHECK_FUNCTION]
+        self._exchange = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)(addresses["exchange"])
+        self._increment = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(addresses["increment"])
 
     def exchange(self, address: int, value: int) -> int:
         """Atomically write a u32 at a host address, sequentially consistent; gives the old value."""
@@ -68,7 +73,8 @@ class Engine:
         self.state = np.zeros(3, np.uint64)
         self._context_address, self._state_address = self.context.ctypes.data, self.state.ctypes.data
         self._programs = np.zeros((MAX_PROGRAMS, PROGRAM["end"] // 8), np.uint64)
-        self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_uint64, ctypes.c_void_p)(runtime.run)
+        self._plain, self._traced = _RUN(runtime.run), _RUN(runtime.run_traced)
+        self._run = self._plain
         longs = {
             "tables": table.table_addresses.ctypes.data,
             "class_map": table.class_map.ctypes.data,
@@ -77,6 +83,7 @@ class Engine:
             "allocations": allocations,
             "check_lanes": runtime.check_lanes,
             "bell": bell or self._silent.ctypes.data,
+            "clock": _CLOCK,
         }
         for name, value in longs.items():
             self._longs[CTX[name] // 8] = value
@@ -93,6 +100,12 @@ class Engine:
         for name, value in words.items():
             self._set_word(name, value)
         self.state[:] = 1, 0, 0
+
+    def trace(self, ring: TraceRing | None, launch: int = 0) -> None:
+        """Record the turns of a launch's workgroups in a ring from now on, or nothing."""
+        self._run = self._plain if ring is None else self._traced
+        self._longs[CTX["trace"] // 8] = 0 if ring is None else ring.address
+        self._set_word("launch", launch)
 
     def heard(self, bell: int) -> None:
         """The bell's value that is no news: a run pauses at any other."""

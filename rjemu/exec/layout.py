@@ -129,6 +129,11 @@ CTX: Final = fields(
     ("check_lanes", 8),  # address of allocation_check's function
     ("bell", 8),  # host address of a u32: the run pauses between workgroups' turns once it is not bell_seen
     ("bell_seen", 4),
+    ("launch", 4),  # number of the launch, for the trace
+    ("trace", 8),  # host address of the trace ring (exec.trace)
+    ("clock", 8),  # address of clock_gettime
+    ("timespec", 8),  # its result: seconds, nanoseconds
+    ("_nanoseconds", 8),
     ("workgroups_done", 8),  # by this process in this dispatch
     ("instructions_done", 8),
     ("access_cache", 8),
@@ -243,6 +248,16 @@ MAX_WAVES: Final = 16
 TEMPLATES_OFFSET: Final = -(-DISPATCH["end"] // 64) * 64
 DISPATCH_BYTES: Final = TEMPLATES_OFFSET + WORKGROUP_SHAPES * 2 * MAX_WAVES * TEMPLATE_BYTES
 """A DISPATCH block and its templates (with room for 32-lane waves)."""
+
+# --- trace ------------------------------------------------------------------------------------------------------------
+# A ring of timed events per process: a header, then the events.
+
+TRACE_HEADER: Final = fields(0, ("recorded", 8), ("capacity", 8))
+TRACE_EVENTS: Final = 64
+TRACE_EVENT: Final = fields(0, ("began", 8), ("ended", 8), ("detail", 8), ("kind", 4), ("launch", 4))
+TRACE_EVENT_BYTES: Final = 32
+TRACE_TURN: Final = 0
+"""Kind of the events that native code writes: a turn of the workgroup whose number is the detail."""
 
 RUN_DONE, RUN_PAUSED, RUN_EVENT, RUN_DEADLOCK = 0, 1, 2, 3
 """What the native run loop returns: grid exhausted; budget used up; an event for Python; every wave waits."""

@@ -14,13 +14,14 @@ from rjemu.errors import KernelFault, LaunchInterrupted, LaunchTimeout
 from rjemu.exec.cache import HandlerCache
 from rjemu.exec.codebook import Codebook
 from rjemu.exec.compiler import Host
-from rjemu.exec.dispatch import DispatchResult, DispatchSpec
+from rjemu.exec.dispatch import DispatchResult, DispatchSpec, launch_stats, worker_stats
 from rjemu.exec.engine import Engine, Runtime, aligned_bytes, runtime_object
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.layout import DISPATCH_BYTES, class_key
 from rjemu.exec.prepare import DispatchBlock, slot_layout
 from rjemu.exec.runner import Runner
 from rjemu.exec.slots import Slots
+from rjemu.exec.trace import LocalTracing, TraceRing
 from rjemu.shm.room import Ranges, promised
 from rjemu.shm.segment import Segment
 from rjemu.shm.vram import Vram
@@ -28,7 +29,7 @@ from rjemu.shm.vram import Vram
 Progress = Callable[[int, int], None]
 
 
-class NativeExecutor:
+class NativeExecutor(LocalTracing):
     """Runs dispatches in this process. See `vm.machine.Executor` for the interface."""
 
     wave_size = 64
@@ -67,26 +68,40 @@ class NativeExecutor:
         Raises a KernelFault for what the kernel does wrong, LaunchTimeout after `timeout` seconds, LaunchInterrupted on
         Ctrl-C; memory keeps what had been written, and the executor can be used again.
         """
+        with self.traced(spec.kernel) as trace:
+            return self._run(spec, timeout, progress, trace)
+
+    def _run(
+        self,
+        spec: DispatchSpec,
+        timeout: float | None,
+        progress: Progress | None,
+        trace: tuple[TraceRing, int] | None,
+    ) -> DispatchResult:
         started = time.perf_counter()
         program = self._codebook.program_of(spec.entry)
         if program is None:
             raise KernelFault(f"kernel {spec.kernel} starts at {spec.entry:#x}, which holds no code")
         self._codebook.refresh()
-        compiled = self._library.compiled
+        compiled, decoding = self._library.compiled, self._codebook.decode_seconds
         slots = self._slots(spec)
         self._block.fill(spec, self._library.mode_class(class_key(spec.mode)), program)
         self._engine.begin(1, 0, 0)
         assert self._segment is not None
         waves = Ranges([(self._segment, 0, slots.count * slots.stride)])
-        runner = Runner(self._engine, self._codebook, spec.kernel, spec.lds_bytes, self._block.address, slots)
+        runner = Runner(self._engine, self._codebook, spec.kernel, spec.lds_bytes, self._block.address, slots, trace)
+        busy = time.perf_counter()
         try:
             with promised(waves, f"kernel {spec.kernel}, with {slots.count} workgroups resident,"):
                 slots.clear()
                 self._to_end(runner, spec, slots, started + timeout if timeout is not None else None, progress)
         except KeyboardInterrupt:
             raise LaunchInterrupted(f"kernel {spec.kernel} was interrupted: {self._standing(spec, slots)}") from None
-        stats = {"handlers_compiled": float(self._library.compiled - compiled)}
-        return DispatchResult(self._block.long("instructions"), time.perf_counter() - started, stats)
+        ended = time.perf_counter()
+        instructions = self._block.long("instructions")
+        worker = worker_stats("inline", None, spec.workgroups, instructions, ended - busy, ended - started)
+        stats = launch_stats([worker], self._library.compiled - compiled, self._codebook.decode_seconds - decoding)
+        return DispatchResult(instructions, ended - started, stats)
 
     def _to_end(
         self, runner: Runner, spec: DispatchSpec, slots: Slots, deadline: float | None, progress: Progress | None

@@ -17,7 +17,7 @@ from rjemu.errors import (
     LaunchTimeout,
 )
 from rjemu.exec import faults
-from rjemu.exec.dispatch import DispatchResult, DispatchSpec
+from rjemu.exec.dispatch import DispatchResult, DispatchSpec, launch_stats, worker_stats
 from rjemu.exec.layout import (
     TEMPLATE,
     WAVE_BARRIER,
@@ -28,6 +28,7 @@ from rjemu.exec.layout import (
 from rjemu.exec.memory import AccessError
 from rjemu.exec.numpy_context import NumpyContext
 from rjemu.exec.prepare import partial_dimensions, system_sgpr_flags, wave_templates
+from rjemu.exec.trace import LocalTracing
 from rjemu.exec.wave import WaveState
 from rjemu.isa.decoder import Decoder
 from rjemu.isa.instruction import EXEC, FLAT_SCRATCH, Instruction
@@ -55,7 +56,7 @@ class DeviceMemory:
         return self._vram.view(address, nbytes)
 
 
-class ReferenceExecutor:
+class ReferenceExecutor(LocalTracing):
     """Runs dispatches in this process. See `vm.machine.Executor` for the interface."""
 
     wave_size = 64
@@ -88,10 +89,13 @@ class ReferenceExecutor:
         started = time.perf_counter()
         run = _Run(self, spec, started + timeout if timeout is not None else None)
         try:
-            run.to_end(progress)
+            with self.traced(spec.kernel):
+                run.to_end(progress)
         except KeyboardInterrupt:
             raise LaunchInterrupted(f"kernel {spec.kernel} was interrupted: {run.progress_text()}") from None
-        return DispatchResult(run.wave_instructions, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        worker = worker_stats("reference", None, spec.workgroups, run.wave_instructions, seconds, seconds)
+        return DispatchResult(run.wave_instructions, seconds, launch_stats([worker], 0, 0.0))
 
     def close(self) -> None:
         self._ranges.clear()

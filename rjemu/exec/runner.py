@@ -10,6 +10,7 @@ from rjemu.exec import faults
 from rjemu.exec.engine import Engine
 from rjemu.exec.layout import EVENTS, RUN_DEADLOCK, RUN_DONE, RUN_EVENT, class_key
 from rjemu.exec.slots import Slots
+from rjemu.exec.trace import DECODE, MODE, TraceRing
 from rjemu.exec.wave import WaveState
 from rjemu.isa.instruction import Instruction
 
@@ -36,9 +37,18 @@ class Code(Protocol):
 
 class Runner:
     """One dispatch on one engine. kernel: its name, and lds_bytes a workgroup's LDS, for messages; dispatch: host address
-    of its DISPATCH block."""
+    of its DISPATCH block; trace: the ring to record its events in, and the launch's number."""
 
-    def __init__(self, engine: Engine, code: Code, kernel: str, lds_bytes: int, dispatch: int, slots: Slots) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        code: Code,
+        kernel: str,
+        lds_bytes: int,
+        dispatch: int,
+        slots: Slots,
+        trace: tuple[TraceRing, int] | None = None,
+    ) -> None:
         self._lds_bytes = lds_bytes
         self._engine = engine
         self._code = code
@@ -46,6 +56,8 @@ class Runner:
         self._dispatch = dispatch
         self._slots = slots
         self._speed = _FIRST_SPEED
+        self._trace = trace
+        engine.trace(*(trace or (None, 0)))
 
     def step(self, seconds: float = PAUSE_SECONDS) -> bool:
         """Run for about so long, or until the engine's bell rings; whether no workgroup is left to run. KernelFaults."""
@@ -73,10 +85,13 @@ class Runner:
         wave = self._slots.wave(slot, number)
         pc = wave.long("pc")
         name = _NAMES[self._engine.word("event")]
+        began = time.monotonic_ns()
         if name == "undecoded":
             self._decode(slot, number, wave, pc)
+            self._record(DECODE, pc, began)
         elif name == "mode":
             wave.set_word("fp_class", self._code.mode_class(class_key(wave.word("mode"))))
+            self._record(MODE, pc, began)
         elif name == "icache":
             self._code.refresh()
         elif name == "outside":
@@ -88,6 +103,11 @@ class Runner:
             wave.set_long("pc", target)
         else:
             raise self._fault(name, slot, number, pc)
+
+    def _record(self, kind: int, detail: int, began: int) -> None:
+        if self._trace is not None:
+            ring, launch = self._trace
+            ring.append(kind, launch, detail, began, time.monotonic_ns())
 
     def _fault(self, name: str, slot: int, number: int, pc: int) -> KernelFault:
         if name in ("memory", "misaligned"):

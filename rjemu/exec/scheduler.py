@@ -10,6 +10,8 @@ is not decoded or compiled yet, a fault, a trap).
 
 from __future__ import annotations
 
+import time
+
 from rjemu.exec.ir import IrLanes, Module, Ptr
 from rjemu.exec.layout import (
     CTX,
@@ -33,6 +35,11 @@ from rjemu.exec.layout import (
     SLOT_RUNNING,
     TEMPLATE,
     TEMPLATE_BYTES,
+    TRACE_EVENT,
+    TRACE_EVENT_BYTES,
+    TRACE_EVENTS,
+    TRACE_HEADER,
+    TRACE_TURN,
     VSKIP,
     VSKIP_KEY,
     WAVE,
@@ -62,7 +69,8 @@ def scheduler_text(module: Module, wave: int) -> str:
     _write_start_wave(module, wave)
     _write_take(module, wave)
     _write_admit(module, wave)
-    _write_run(module, wave)
+    _write_run(module, wave, traced=False)
+    _write_run(module, wave, traced=True)
     _write_exchange(module)
     return module.text()
 
@@ -339,8 +347,9 @@ def _write_admit(module: Module, wave: int) -> None:
     b.finish("admit", "i32", "ptr %ctx, ptr %dispatch, ptr %slot, i32 %number")
 
 
-def _write_run(module: Module, wave: int) -> None:
-    """i32 run(ctx, dispatch, slots, number of slots, state*): see RUN_DONE ... in `layout`.
+def _write_run(module: Module, wave: int, *, traced: bool) -> None:
+    """i32 run(ctx, dispatch, slots, number of slots, state*): see RUN_DONE ... in `layout`. run_traced does the same, and
+    records every turn of a workgroup.
 
     state: u64 [3]: slots open for admission, the slot whose turn it is, budget (counts down).
     """
@@ -366,7 +375,10 @@ def _write_run(module: Module, wave: int) -> None:
         status = b.variable("u32", WORKGROUP_DONE)
         with b.if_(running.get() == SLOT_RUNNING):
             slice_left.set(slice_)
+            began = _now(b, ctx) if traced else None
             result = b.call("@workgroup", "i32", [ctx, dispatch, slot, slice_left.ptr])
+            if began is not None:
+                _record_turn(b, ctx, b.get(slot, SLOT, "workgroup", "u64"), began)
             status.set(b.make(b.const("u32", 0).type, 1, result))
             _spend(b, budget_slot, slice_ - slice_left.get())
             with b.if_(status.get() == WORKGROUP_EVENT):
@@ -392,7 +404,28 @@ def _write_run(module: Module, wave: int) -> None:
         following = b.select(index + 1 >= now_open, b.const("u64", 0), index + 1)
         b.store_value(turn_slot, b.select(moves, following, index))
     b.terminate("unreachable")
-    b.finish("run", "i32", "ptr %ctx, ptr %dispatch, ptr %slots, i64 %most, ptr %state")
+    name = "run_traced" if traced else "run"
+    b.finish(name, "i32", "ptr %ctx, ptr %dispatch, ptr %slots, i64 %most, ptr %state")
+
+
+def _now(b: Native, ctx: Ptr) -> Value:
+    """Nanoseconds of CLOCK_MONOTONIC."""
+    timespec = b.field(ctx, CTX, "timespec")
+    b.call(b.get_ptr(ctx, CTX, "clock").name, "i32", [b.const("u32", time.CLOCK_MONOTONIC), timespec])
+    return b.load_value(timespec, "u64") * 1_000_000_000 + b.load_value(b.offset(timespec, 8), "u64")
+
+
+def _record_turn(b: Native, ctx: Ptr, workgroup: Value, began: Value) -> None:
+    """An event from `began` to now, if there is room."""
+    ring = b.get_ptr(ctx, CTX, "trace")
+    recorded = b.get(ring, TRACE_HEADER, "recorded", "u64")
+    with b.if_(recorded < b.get(ring, TRACE_HEADER, "capacity", "u64")):
+        event = b.offset(ring, recorded * TRACE_EVENT_BYTES + TRACE_EVENTS)
+        for name, value in (("began", began), ("ended", _now(b, ctx)), ("detail", workgroup)):
+            b.put(event, TRACE_EVENT, name, value)
+        b.put(event, TRACE_EVENT, "kind", TRACE_TURN)
+        b.put(event, TRACE_EVENT, "launch", b.get(ctx, CTX, "launch"))
+    b.put(ring, TRACE_HEADER, "recorded", recorded + 1)
 
 
 def _spend(b: Native, budget: Ptr, amount: Value) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rjemu.errors import LaunchError, UsageError
 from rjemu.jobs.compare import Comparison, compare
 from rjemu.jobs.spec import Argument, BufferArgument, Dispatch, Job, Output, load_array
 from rjemu.vm.array import DeviceArray
+from rjemu.vm.executor import Workers
 from rjemu.vm.machine import Machine
 from rjemu.vm.module import Module, Progress
 
@@ -21,11 +23,12 @@ Arrays = dict[str, DeviceArray]
 
 @dataclass(frozen=True, slots=True)
 class DispatchReport:
-    """A finished dispatch: wall seconds and wave instructions executed."""
+    """A finished dispatch: wall seconds, wave instructions executed, and `rjemu.exec.dispatch.launch_stats`."""
 
     kernel: str
     seconds: float
     wave_instructions: int
+    stats: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +57,21 @@ def run_job(
     job: Job,
     *,
     executor: str = "native",
+    workers: Workers = None,
+    trace: Path | None = None,
     start_dispatch: Callable[[str], Progress | None] = lambda kernel: None,
 ) -> JobReport:
-    """Runs a job to its end. start_dispatch: called with each kernel's name, gives what to report progress to.
+    """Runs a job to its end. executor, workers: as for a Machine. trace: where to write a trace of the dispatches.
+    start_dispatch: called with each kernel's name, gives what to report progress to.
 
     UsageError, ConfigError and CodeObjectError for what is wrong with the job; KernelFault for what its kernels do.
     """
-    with Machine(job.config, executor=executor, **job.overrides) as machine:
+    with ExitStack() as stack:
+        machine = stack.enter_context(Machine(job.config, executor=executor, workers=workers, **job.overrides))
         module = machine.load(job.code)
         arrays = {buffer.name: machine.to_device(buffer.contents()) for buffer in job.buffers}
+        if trace is not None:
+            stack.enter_context(machine.trace(trace))
         dispatches = tuple(
             _run_dispatch(module, dispatch, arrays, start_dispatch(dispatch.kernel)) for dispatch in job.dispatches
         )
@@ -80,7 +89,7 @@ def _run_dispatch(module: Module, dispatch: Dispatch, arrays: Arrays, progress: 
         timeout=dispatch.timeout,
         progress=progress,
     )
-    return DispatchReport(dispatch.kernel, result.seconds, result.wave_instructions)
+    return DispatchReport(dispatch.kernel, result.seconds, result.wave_instructions, result.stats)
 
 
 def _value(argument: Argument, arrays: Arrays) -> Any:

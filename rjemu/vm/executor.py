@@ -10,6 +10,7 @@ from typing import Protocol
 from rjemu.config import MachineConfig, ThreadAllocation, resolve_execution_threads
 from rjemu.errors import ConfigError, UsageError
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
+from rjemu.exec.trace import TraceRow
 from rjemu.isa.tables import FAMILIES
 
 Progress = Callable[[int, int], None]
@@ -26,6 +27,12 @@ class Executor(Protocol):
 
     def start(self) -> None:
         """Starts all processes now that it would start when they are needed."""
+
+    def begin_trace(self) -> None:
+        """Records what launches do from now on (`rjemu.vm.trace`)."""
+
+    def end_trace(self) -> list[TraceRow]:
+        """What has been recorded since `begin_trace`."""
 
     def add_code(self, address: int, nbytes: int) -> None:
         """Lets waves execute a range of device memory."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import rjemu.mma  # noqa: F401  (registers the matrix instructions)
 from rjemu.config import load_config
+from rjemu.errors import UsageError
 from rjemu.shm.quota import MemoryQuota
 from rjemu.shm.vram import Vram
 from rjemu.vm.device import Device
 from rjemu.vm.executor import Workers, executor_factory
 from rjemu.vm.gate import Gate
+from rjemu.vm.trace import write_trace
 
 
 class Machine(Device):
@@ -66,6 +69,25 @@ class Machine(Device):
         """Starts all worker processes now; otherwise each starts with the first launch that needs it."""
         self._check_open()
         self._executor.start()
+
+    @contextmanager
+    def trace(self, path: str | Path) -> Iterator[None]:
+        """Records what the launches inside do, and writes it to a file for Perfetto's or Chrome's viewer at the end: a row
+        for each worker, with workgroups' turns, waits and decoding, and for each launching thread.
+
+        UsageError if the machine is being traced already, or the file cannot be written.
+        """
+        self._check_open()
+        try:
+            # Before anything runs: the file's place may be wrong.
+            Path(path).touch()
+            self._executor.begin_trace()
+            try:
+                yield
+            finally:
+                write_trace(path, self.config.name, self._executor.end_trace())
+        except OSError as error:
+            raise UsageError(f"cannot write the trace {path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Releases everything; arrays and modules cannot be used any more. Streams are cancelled; launches of other

@@ -18,12 +18,16 @@ DISPATCH_SLOTS = 16
 
 MAX_WORKERS = 1024
 KERNEL_NAME_BYTES = 256
+SEGMENT_NAME_BYTES = 256
 
 HEADER = fields(
     0,
     ("attention", 4),  # futex: counts up when a worker has started
     ("shutdown", 4),  # not 0: workers end
     ("workers", 4),
+    ("trace_name_bytes", 4),
+    ("trace_name", 8),  # the segment with the workers' trace rings, RING_BYTES each; empty: nothing is traced
+    ("_trace_name", SEGMENT_NAME_BYTES - 8),
 )
 HEADER_BYTES = 4096
 
@@ -63,6 +67,7 @@ SLOT_HEADER = fields(
     ("takers", 4),  # workers that take part
     ("resident", 4),  # workgroups that they may hold at once, together
     ("lds_bytes", 4),
+    ("launch", 4),  # number of the launch in the trace, 0 if it is not traced
     ("name_bytes", 4),
     ("name", 8),
     ("_name", KERNEL_NAME_BYTES - 8),
@@ -81,6 +86,7 @@ class Record:
     def __init__(self, memory: np.ndarray, layout: dict[str, int]) -> None:
         self._words = memory[: len(memory) // 8 * 8].view(np.uint32)
         self._longs = memory[: len(memory) // 8 * 8].view(np.uint64)
+        self._memory = memory
         self._layout = layout
         self.address = memory.ctypes.data
 
@@ -102,6 +108,16 @@ class Record:
     def field_address(self, name: str) -> int:
         return self.address + self._layout[name]
 
+    def text(self, name: str) -> str:
+        """A string field, whose length is in the field of that name with `_bytes` added."""
+        return self._memory[self._layout[name] :][: self.word(f"{name}_bytes")].tobytes().decode("utf-8", "replace")
+
+    def set_text(self, name: str, text: str, most: int) -> None:
+        """Set a string field of at most so many bytes, and cut what is longer."""
+        data = text.encode()[:most]
+        self._memory[self._layout[name] :][: len(data)] = np.frombuffer(data, np.uint8)
+        self.set_word(f"{name}_bytes", len(data))
+
 
 class DispatchSlot(Record):
     """A dispatch slot: its header, its DISPATCH block, and places, uint16 [MAX_WORKERS]."""
@@ -110,18 +126,15 @@ class DispatchSlot(Record):
         super().__init__(memory[:SLOT_HEADER_BYTES], SLOT_HEADER)
         self.block = DispatchBlock(memory[SLOT_HEADER_BYTES : SLOT_HEADER_BYTES + DISPATCH_BYTES])
         self.places = memory[SLOT_HEADER["places"] :][: 2 * MAX_WORKERS].view(np.uint16)
-        self._name = memory[SLOT_HEADER["name"] :][:KERNEL_NAME_BYTES]
 
     @property
     def kernel_name(self) -> str:
         """The kernel's name, cut to KERNEL_NAME_BYTES."""
-        return self._name[: self.word("name_bytes")].tobytes().decode("utf-8", "replace")
+        return self.text("name")
 
     @kernel_name.setter
     def kernel_name(self, name: str) -> None:
-        data = name.encode()[:KERNEL_NAME_BYTES]
-        self._name[: len(data)] = np.frombuffer(data, np.uint8)
-        self.set_word("name_bytes", len(data))
+        self.set_text("name", name, KERNEL_NAME_BYTES)
 
 
 class Control:

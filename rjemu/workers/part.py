@@ -9,6 +9,7 @@ import numpy as np
 from rjemu.exec.engine import Engine
 from rjemu.exec.runner import Code, Runner
 from rjemu.exec.slots import Slots
+from rjemu.exec.trace import TraceRing
 from rjemu.workers.control import DispatchSlot, Record
 
 
@@ -27,16 +28,26 @@ def resident_slots(slot: DispatchSlot, worker: int, memory: np.ndarray, wave_siz
 
 
 class Part:
-    """What a worker does in the dispatch of slot k. record: its PART record."""
+    """What a worker does in the dispatch of slot k. record: its PART record. ring: to trace it in."""
 
-    def __init__(self, k: int, slot: DispatchSlot, record: Record, engine: Engine, code: Code, slots: Slots) -> None:
+    def __init__(
+        self,
+        k: int,
+        slot: DispatchSlot,
+        record: Record,
+        engine: Engine,
+        code: Code,
+        slots: Slots,
+        ring: TraceRing | None,
+    ) -> None:
         self.k = k
         self.generation = slot.word("generation")
         self.engine = engine
         self.slots = slots
         self._record = record
         self._block = slot.block
-        self._runner = Runner(engine, code, slot.kernel_name, slot.word("lds_bytes"), self._block.address, slots)
+        trace = None if ring is None else (ring, slot.word("launch"))
+        self._runner = Runner(engine, code, slot.kernel_name, slot.word("lds_bytes"), self._block.address, slots, trace)
         slots.clear()
         record.clear()
         record.set_long("started_ns", time.monotonic_ns())

@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from rjemu.errors import KernelFault, LaunchInterrupted, LaunchTimeout, RjemuError
+from rjemu.errors import KernelFault, LaunchInterrupted, LaunchTimeout, RjemuError, UsageError
 from rjemu.exec.cache import HandlerCache
 from rjemu.exec.codebook import Codebook
-from rjemu.exec.dispatch import DispatchResult, DispatchSpec
+from rjemu.exec.dispatch import DispatchResult, DispatchSpec, launch_stats, worker_stats
 from rjemu.exec.engine import Runtime, runtime_object
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.layout import class_key
 from rjemu.exec.prepare import slot_layout
+from rjemu.exec.trace import ALREADY_TRACED, TraceRow
 from rjemu.shm import futex
 from rjemu.shm.room import Ranges, promised
 from rjemu.shm.vram import Vram
@@ -23,6 +25,7 @@ from rjemu.workers.control import CLOSED, DISPATCH_SLOTS, OPEN, Control
 from rjemu.workers.crew import LOOK_SECONDS, Crew
 from rjemu.workers.part import resident_slots
 from rjemu.workers.roles import Role
+from rjemu.workers.tracing import PoolTrace
 from rjemu.workers.worker import WAVES_BYTES
 
 Progress = Callable[[int, int], None]
@@ -61,10 +64,25 @@ class PoolExecutor:
         self._slot_free = threading.Condition()
         self._code_lock = threading.RLock()
         self._faults: dict[int, RjemuError] = {}
+        self._trace: PoolTrace | None = None
+        self._trace_lock = threading.Lock()
 
     def start(self) -> None:
         """Start all workers now, and wait until they listen. WorkerLost if one does not come up."""
         self._crew.start()
+
+    def begin_trace(self) -> None:
+        """Record what launches do from now on. UsageError if that is so already."""
+        with self._trace_lock:
+            if self._trace is not None:
+                raise UsageError(ALREADY_TRACED)
+            self._trace = PoolTrace(self._control, [self._crew.name(index) for index in range(len(self._crew))])
+
+    def end_trace(self) -> list[TraceRow]:
+        """What has been recorded since `begin_trace`."""
+        with self._trace_lock:
+            trace, self._trace = self._trace, None
+        return [] if trace is None else trace.end()
 
     def add_code(self, address: int, nbytes: int) -> None:
         """Register an executable range of device memory."""
@@ -78,9 +96,16 @@ class PoolExecutor:
 
     def run(self, spec: DispatchSpec, *, timeout: float | None = None, progress: Progress | None = None) -> DispatchResult:
         """Run a dispatch to its end; raises as `NativeExecutor.run`, and WorkerLost if a worker dies in it."""
+        trace = self._trace
+        if trace is None:
+            return self._run(spec, timeout, progress, 0)
+        with trace.session.launch(spec.kernel) as launch:
+            return self._run(spec, timeout, progress, launch)
+
+    def _run(self, spec: DispatchSpec, timeout: float | None, progress: Progress | None, launch: int) -> DispatchResult:
         started = time.perf_counter()
         deadline = started + timeout if timeout is not None else None
-        compiled = self._library.compiled
+        compiled, decoding = self._library.compiled, self._codebook.decode_seconds
         k = self._take_slot()
         takers: list[int] = []
         try:
@@ -89,7 +114,7 @@ class PoolExecutor:
             resident = min(spec.max_resident, spec.workgroups, max(WAVES_BYTES // stride, 1) * len(takers))
             waves = Ranges(self._crew.wave_ranges(k, takers, resident, stride))
             with promised(waves, f"kernel {spec.kernel}, with {resident} workgroups resident,"):
-                self._open(k, spec, takers, resident)
+                self._open(k, spec, takers, resident, launch)
                 self._attend(k, spec, takers, deadline, progress)
         except KeyboardInterrupt:
             text = self._abandon(k, spec, takers)
@@ -99,7 +124,8 @@ class PoolExecutor:
             raise
         else:
             seconds = time.perf_counter() - started
-            stats = {"workers": self._statistics(k, takers, seconds), "handlers_compiled": self._library.compiled - compiled}
+            workers = self._statistics(k, takers, seconds)
+            stats = launch_stats(workers, self._library.compiled - compiled, self._codebook.decode_seconds - decoding)
             return DispatchResult(self._control.slots[k].block.long("instructions"), seconds, stats)
         finally:
             self._crew.dismiss(k, takers)
@@ -116,8 +142,9 @@ class PoolExecutor:
             self._free_slots.append(k)
             self._slot_free.notify()
 
-    def _open(self, k: int, spec: DispatchSpec, takers: Sequence[int], resident: int) -> None:
-        """Fill slot k and let the invited workers in, which may hold so many workgroups at once, together."""
+    def _open(self, k: int, spec: DispatchSpec, takers: Sequence[int], resident: int, launch: int) -> None:
+        """Fill slot k and let the invited workers in, which may hold so many workgroups at once, together. launch: its
+        number in the trace, 0 for none."""
         with self._code_lock:
             program = self._codebook.program_of(spec.entry)
             if program is None:
@@ -133,6 +160,7 @@ class PoolExecutor:
             "journal": journal,
             "device": spec.device,
             "takers": len(takers),
+            "launch": launch,
             "resident": resident,
             "lds_bytes": spec.lds_bytes,
         }
@@ -215,8 +243,10 @@ class PoolExecutor:
         with self._code_lock:
             result, failure = None, None
             if name in _ASKABLE:
+                trace = self._trace if name == "decode" else None
                 try:
-                    result = getattr(self._codebook, name)(*arguments)
+                    with nullcontext() if trace is None else trace.session.compile(arguments[0]):
+                        result = getattr(self._codebook, name)(*arguments)
                 except RjemuError as error:
                     failure = error
             return result, failure, self._library.journal[applied:]
@@ -238,16 +268,15 @@ class PoolExecutor:
         for worker in takers:
             part = self._control.part(worker, k)
             took_part = part.word("generation") == generation
-            busy = part.long("busy_ns") / 1e9 if took_part else 0.0
             out.append(
-                {
-                    "worker": self._crew.name(worker),
-                    "cpu": self._control.workers[worker].word("cpu"),
-                    "workgroups": part.long("workgroups") if took_part else 0,
-                    "wave_instructions": part.long("instructions") if took_part else 0,
-                    "busy_seconds": busy,
-                    "idle_seconds": max(seconds - busy, 0.0),
-                }
+                worker_stats(
+                    self._crew.name(worker),
+                    self._control.workers[worker].word("cpu"),
+                    part.long("workgroups") if took_part else 0,
+                    part.long("instructions") if took_part else 0,
+                    part.long("busy_ns") / 1e9 if took_part else 0.0,
+                    seconds,
+                )
             )
         return out
 

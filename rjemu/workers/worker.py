@@ -22,6 +22,7 @@ from rjemu.exec.engine import Engine, Runtime
 from rjemu.exec.handlers import HandlerTable
 from rjemu.exec.journal import DropProgram, Entry, NewProgram
 from rjemu.exec.runner import PAUSE_SECONDS
+from rjemu.exec.trace import WAIT
 from rjemu.isa.instruction import Instruction
 from rjemu.shm import futex
 from rjemu.shm.segment import Segment
@@ -29,6 +30,7 @@ from rjemu.workers.control import DISPATCH_SLOTS, OPEN, Control, Record
 from rjemu.workers.part import Part, resident_slots
 from rjemu.workers.roles import Role
 from rjemu.workers.start import die_with_server
+from rjemu.workers.tracing import WorkerTrace
 
 WAVES_BYTES = 4 << 30
 """Address space for a worker's resident workgroups of one dispatch; memory is taken only where it is used."""
@@ -117,6 +119,7 @@ class Worker:
         self._handlers = HandlerTable(self._runtime.undecoded)
         self._engines: list[Engine] = []
         self._idle_engines: list[Engine] = []
+        self._trace = WorkerTrace(self._control, setup.index)
         self._applied = 0
         self._programs: dict[int, tuple[Segment, NewProgram]] = {}
         self._entered: dict[int, int] = {}
@@ -217,7 +220,11 @@ class Worker:
             if self._record.word("bell") != bell:
                 return
         self._look_around()
+        ring = self._trace.ring()
+        began = time.monotonic_ns()
         futex.wait(self._record.field_address("bell"), bell, IDLE_SECONDS)
+        if ring is not None:
+            ring.append(WAIT, 0, 0, began, time.monotonic_ns())
 
     def _look_around(self) -> None:
         """Raise LauncherGone if there is nobody left to work for."""
@@ -253,7 +260,8 @@ class Worker:
         engine = self._idle_engines.pop() if self._idle_engines else self._new_engine()
         first, slots = resident_slots(slot, self._setup.index, self._wave_memories[k], self._setup.wave_size)
         engine.begin(*self._setup.role.own_xcds(slot.word("device"), slot.block.word("xcds")), first)
-        self._parts[k] = Part(k, slot, self._part_records[k], engine, RemoteCode(self, k), slots)
+        ring = self._trace.ring() if slot.word("launch") else None
+        self._parts[k] = Part(k, slot, self._part_records[k], engine, RemoteCode(self, k), slots, ring)
 
     def _leave(self, part: Part) -> None:
         touched = part.engine.opened * part.slots.stride

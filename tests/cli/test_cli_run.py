@@ -91,11 +91,41 @@ def test_wrong_result_is_status_1_and_says_where(job: Path, capsys: pytest.Captu
     assert "x: WRONG, 1 of 100 elements differ, first at [7], largest error 1 absolute" in capsys.readouterr().out
 
 
+def test_stats_are_a_table_per_dispatch(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(job), "--stats"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["worker", "CPU", "workgroups", "wave", "instr.", "busy", "s", "idle", "s"]
+    assert lines[2].split() == ["engine", "0", "3", "1", "24", "0.4000", "0.1000"]
+    assert lines[3].strip() == "2 handlers compiled, 0.250 s decoding and compiling"
+
+
+@pytest.mark.parametrize("workers", ["inline", "1,2"])
+def test_a_trace_of_the_kernel_itself(job: Path, workers: str) -> None:
+    trace = job.parent / "trace.json"
+    done = run_command(job, "--trace", str(trace), "--workers", workers, "--stats")
+    output, errors = done.communicate(timeout=60)
+    assert (done.returncode, errors) == (0, "")
+    assert ("engine 0" if workers == "1,2" else "inline") in output
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {"scale", "workgroup 0"} <= {event["name"] for event in events if event["ph"] == "X"}
+
+
+@pytest.mark.parametrize("text", ["2", "1,2,3", "a,b"])
+def test_workers_are_two_numbers_or_inline(job: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(job), "--workers", text])
+    assert ended.value.code == 2
+    assert "neither 'inline' nor two numbers" in capsys.readouterr().err
+
+
 def test_json(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(job), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["succeeded"] is True
-    assert report["dispatches"] == [{"kernel": "scale", "seconds": 0.5, "wave_instructions": 24}]
+    (dispatch,) = report["dispatches"]
+    assert (dispatch["kernel"], dispatch["seconds"], dispatch["wave_instructions"]) == ("scale", 0.5, 24)
+    assert dispatch["stats"]["workers"][0]["worker"] == "engine 0"
+    assert (dispatch["stats"]["handlers_compiled"], dispatch["stats"]["compile_seconds"]) == (2, 0.25)
     (output,) = report["outputs"]
     assert (output["buffer"], output["matches"], output["mismatches"]) == ("x", True, 0)
 

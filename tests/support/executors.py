@@ -9,7 +9,8 @@ from typing import Any
 from unittest import mock
 
 import rjemu
-from rjemu.exec.dispatch import DispatchResult, DispatchSpec
+from rjemu.exec.dispatch import DispatchResult, DispatchSpec, launch_stats, worker_stats
+from rjemu.exec.trace import TraceRow
 from rjemu.shm.vram import Vram
 from rjemu.vm import machine as machine_module
 
@@ -25,6 +26,12 @@ class RecordingExecutor:
         self.specs: list[DispatchSpec] = []
         self.on_run: Callable[[DispatchSpec], None] = lambda spec: None
 
+    def begin_trace(self) -> None:
+        """Nothing is recorded."""
+
+    def end_trace(self) -> list[TraceRow]:
+        return []
+
     def add_code(self, address: int, nbytes: int) -> None:
         self.code[address] = nbytes
 
@@ -38,7 +45,8 @@ class RecordingExecutor:
         self.on_run(spec)
         if progress is not None:
             progress(spec.workgroups, spec.workgroups)
-        return DispatchResult(wave_instructions=24, seconds=0.5)
+        stats = launch_stats([worker_stats("engine 0", 3, spec.workgroups, 24, 0.4, 0.5)], 2, 0.25)
+        return DispatchResult(wave_instructions=24, seconds=0.5, stats=stats)
 
     def close(self) -> None:
         self.code.clear()

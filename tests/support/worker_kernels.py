@@ -42,6 +42,24 @@ COUNT = kernel_text(
 """Every wave adds 1 to a dword."""
 
 
+SQUARES = kernel_text(
+    """
+  s_load_dwordx2 s[4:5], s[0:1], 0x0
+  s_lshl_b32 s6, s2, 6
+  v_add_u32 v2, s6, v0
+  v_mul_lo_u32 v3, v2, v2
+  v_lshlrev_b32 v1, 2, v2
+  s_waitcnt lgkmcnt(0)
+  global_store_dword v1, v3, s[4:5]
+  v_mov_b32 v4, 0
+  v_mov_b32 v5, 1
+  global_atomic_add v4, v5, s[4:5] offset:-4
+  s_endpgm
+""",
+    directives=KERNARG,
+)
+"""Stores the squares of the work-items' numbers, and counts these in the dword before."""
+
 CHAIN = kernel_text(
     """
   s_load_dwordx2 s[4:5], s[0:1], 0x0
@@ -66,6 +84,11 @@ set:
     directives=KERNARG,
 )
 """Workgroup k waits for the flag of workgroup k + 1: 24 must be resident together, wherever they run."""
+
+
+def pointer(address: int) -> bytes:
+    """An address as a kernarg segment."""
+    return np.uint64(address).tobytes()
 
 
 def check_fill(gpu: rjemu.Machine) -> None:

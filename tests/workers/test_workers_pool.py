@@ -8,39 +8,18 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from support.assemble import build, kernel_text
-from support.worker_kernels import CHAIN
+from support.worker_kernels import CHAIN, SQUARES, pointer
 
 import rjemu
 from rjemu.errors import IllegalInstruction, LaunchTimeout, MemoryFault
 
 KERNARG = {"user_sgpr_kernarg_segment_ptr": 1, "kernarg_size": 0}
 
-SQUARES = kernel_text(
-    """
-  s_load_dwordx2 s[4:5], s[0:1], 0x0
-  s_lshl_b32 s6, s2, 6
-  v_add_u32 v2, s6, v0
-  v_mul_lo_u32 v3, v2, v2
-  v_lshlrev_b32 v1, 2, v2
-  s_waitcnt lgkmcnt(0)
-  global_store_dword v1, v3, s[4:5]
-  v_mov_b32 v4, 0
-  v_mov_b32 v5, 1
-  global_atomic_add v4, v5, s[4:5] offset:-4
-  s_endpgm
-""",
-    directives=KERNARG,
-)
-
 
 @pytest.fixture(scope="module", params=[(1, 1), (1, 2), (2, 3), (4, 8)], ids=str)
 def gpu(request: pytest.FixtureRequest) -> Iterator[rjemu.Machine]:
     with rjemu.Machine("gfx950_mi355x", workers=request.param, time_slice=4096) as machine:
         yield machine
-
-
-def pointer(address: int) -> bytes:
-    return np.uint64(address).tobytes()
 
 
 def test_every_workgroup_runs_once(gpu: rjemu.Machine) -> None:

@@ -1,0 +1,125 @@
+"""Traces: what the viewers need, and the same counts as the statistics."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.assemble import build, kernel_text
+from support.worker_kernels import SQUARES, pointer
+
+import rjemu
+from rjemu.errors import UsageError
+from rjemu.exec.trace import RING_BYTES, RING_EVENTS, TURN, TraceRing
+
+WORKERS = pytest.mark.parametrize("workers", ["inline", (1, 1), (2, 3)], ids=str)
+
+
+def traced(
+    gpu: rjemu.Machine, path: Path, workgroups: int, launches: int
+) -> tuple[dict[str, Any], list[rjemu.DispatchResult]]:
+    kernel = gpu.load(build(SQUARES, "gfx950"))["kernel"]
+    out = gpu.zeros(1 + workgroups * 64, np.uint32)
+    gpu.start()
+    with gpu.trace(path):
+        results = []
+        for _ in range(launches):
+            results.append(kernel.launch(workgroups, 64, kernarg=pointer(out.address + 4)))
+            time.sleep(0.01)
+    return json.loads(path.read_text()), results
+
+
+def rows(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The complete events by row name."""
+    names = {event["tid"]: event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "thread_name"}
+    out: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            out[names[event["tid"]]].append(event)
+    return out
+
+
+@WORKERS
+def test_a_trace_has_what_the_statistics_count(workers: Any, tmp_path: Path) -> None:
+    with rjemu.Machine("gfx950_mi355x", workers=workers) as gpu:
+        trace, results = traced(gpu, tmp_path / "out.json", 300, 3)
+    turns: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    found = rows(trace)
+    for name, events in found.items():
+        for event in events:
+            if "workgroup" in event["args"]:
+                assert event["name"] == f"workgroup {event['args']['workgroup']}"
+                assert event["args"]["kernel"] == "kernel"
+                turns[name][event["args"]["launch"]].add(event["args"]["workgroup"])
+    for launch, result in enumerate(results, 1):
+        assert set().union(*(numbers[launch] for numbers in turns.values())) == set(range(300))
+        for worker in result.stats["workers"]:
+            assert len(turns[worker["worker"]][launch]) == worker["workgroups"]
+            assert 0 <= worker["busy_seconds"] <= result.seconds + 0.01
+            assert worker["busy_seconds"] + worker["idle_seconds"] == pytest.approx(result.seconds, abs=0.01)
+        assert sum(worker["wave_instructions"] for worker in result.stats["workers"]) == result.wave_instructions
+    launches = [event for event in found["launcher, MainThread"] if event["name"] == "kernel"]
+    assert [event["args"]["launch"] for event in launches] == [1, 2, 3]
+    assert trace["otherData"] == {"machine": "gfx950_mi355x", "events_lost": {}}
+    if workers != "inline":
+        assert any(event["name"] == "wait" for name, events in found.items() if "launcher" not in name for event in events)
+    assert any(event["name"] == "decode" for events in found.values() for event in events)
+    assert results[0].stats["compile_seconds"] > 0
+
+
+@WORKERS
+def test_events_are_those_of_the_format(workers: Any, tmp_path: Path) -> None:
+    """Trace Event Format: complete events have ts and dur in microseconds; within a row they do not overlap."""
+    with rjemu.Machine("gfx950_mi355x", workers=workers) as gpu:
+        trace, _ = traced(gpu, tmp_path / "out.json", 100, 2)
+    for event in trace["traceEvents"]:
+        assert event["ph"] in ("X", "M")
+        assert {"name", "ph", "pid", "tid", "args"} <= set(event)
+        if event["ph"] == "X":
+            assert event["ts"] >= 0
+            assert event["dur"] >= 0
+    assert min(event["ts"] for event in trace["traceEvents"] if event["ph"] == "X") == 0
+    for events in rows(trace).values():
+        ends = 0.0
+        for event in events:
+            assert event["ts"] >= ends - 1e-3
+            ends = event["ts"] + event["dur"]
+
+
+def test_turns_of_resident_workgroups(tmp_path: Path) -> None:
+    """A workgroup whose time slice ends has several slices."""
+    loop = kernel_text(
+        "  s_movk_i32 s4, 2000\nagain:\n  s_sub_u32 s4, s4, 1\n  s_cmp_lg_u32 s4, 0\n  s_cbranch_scc1 again\n  s_endpgm\n"
+    )
+    with rjemu.Machine("gfx950_mi355x", workers=(1, 1), time_slice=1000) as gpu:
+        kernel = gpu.load(build(loop, "gfx950"))["kernel"]
+        with gpu.trace(tmp_path / "out.json"):
+            kernel.launch(4, 64, kernarg=b"")
+    events = rows(json.loads((tmp_path / "out.json").read_text()))["engine 0"]
+    numbers = [event["args"]["workgroup"] for event in events if "workgroup" in event["args"]]
+    assert set(numbers) == {0, 1, 2, 3}
+    assert all(numbers.count(number) > 3 for number in range(4))
+
+
+def test_one_trace_at_a_time(tmp_path: Path) -> None:
+    for workers in ("inline", (1, 1)):
+        with rjemu.Machine("gfx950_mi355x", workers=workers) as gpu, gpu.trace(tmp_path / "a"):
+            with pytest.raises(UsageError, match="being traced already"), gpu.trace(tmp_path / "b"):
+                pass
+            with pytest.raises(UsageError, match="cannot write the trace"), gpu.trace(tmp_path / "none" / "c"):
+                pass
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    ring = TraceRing(np.zeros(RING_BYTES // 8, np.uint64).view(np.uint8))
+    for number in range(RING_EVENTS + 5):
+        ring.append(TURN, 1, number, number, number + 1)
+    assert ring.lost == 5
+    slices = ring.slices({1: "k"})
+    assert len(slices) == RING_EVENTS
+    assert slices[-1].name == f"workgroup {RING_EVENTS - 1}"
