@@ -95,7 +95,7 @@ def test_stats_are_a_table_per_dispatch(job: Path, capsys: pytest.CaptureFixture
     assert main(["run", str(job), "--stats"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["worker", "CPU", "workgroups", "wave", "instr.", "busy", "s", "idle", "s"]
-    assert lines[2].split() == ["engine", "0", "3", "1", "24", "0.4000", "0.1000"]
+    assert lines[2].split() == ["engine", "0", "3", "2", "24", "0.4000", "0.1000"]
     assert lines[3].strip() == "2 handlers compiled, 0.250 s decoding and compiling"
 
 
