@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+import rjemu
 from rjemu.config import MachineConfig, load_config, preset_names
 from rjemu.errors import ConfigError
+from rjemu.isa.tables import FAMILIES
 
 # The shape of rocJITsu's own files: execution tables, identity fields that rjemu does not read, links.
 ROCJITSU: dict[str, Any] = {
@@ -93,6 +95,16 @@ def test_presets(name: str, target: str, lds: int, vram: int) -> None:
     assert (config.target, config.lds_bytes, config.vram_bytes) == (target, lds, vram)
     assert (config.xcds, config.waves_per_cu, config.wave_size, config.wave_quantum) == (8, 32, 64, 16)
     assert name in preset_names()
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_machine_of_another_target_says_which_ones_run(name: str) -> None:
+    target = load_config(name).target
+    if target in FAMILIES:
+        return
+    runs = " and ".join(sorted(FAMILIES))
+    with pytest.raises(ConfigError, match=f"^{name}: rjemu does not execute {target} code; it executes {runs}$"):
+        rjemu.Machine(name)
 
 
 def test_presets_are_the_files_of_the_top_level_folder() -> None:
