@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 from rjemu.config import MachineConfig, load_config, resolve_execution_threads
@@ -24,10 +25,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is less than 1")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -37,7 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     configured = row(config, budget.cpus)
     rows = [row(config, cpus) for cpus in BUDGETS]
     if arguments.json:
-        table = {"config": config.name, "devices": config.devices, "budget_from": str(budget)}
+        found = {**asdict(budget), "bound_by": budget.bound_by}
+        table = {"config": config.name, "devices": config.devices, "budget": found}
         print(json.dumps({**table, "configured": configured, "rows": rows}, indent=2))
         return 0
     gpus = f", {config.devices} GPUs" if config.devices > 1 else ""

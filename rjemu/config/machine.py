@@ -11,7 +11,7 @@ from rjemu.config.components import Component, TopologyError
 from rjemu.config.fields import Fields
 from rjemu.config.schema import DEVICE_FIELDS, TARGETS, TOP_LEVEL_FIELDS, warn_of_unknown
 from rjemu.config.source import Source, read_source
-from rjemu.config.threads import ExecutionTopology, ThreadAllocation, ThreadRequest
+from rjemu.config.threads import MAX_HELPERS, ExecutionTopology, ThreadAllocation, ThreadRequest
 from rjemu.config.topology import Topology, expand
 from rjemu.errors import ConfigError
 
@@ -203,10 +203,13 @@ class _Machine(Fields):
         """An entry of the table; E and D are 1 where they are left out, H is 0."""
         keys = ("num_threads", "cpu_dispatch_threads")
         engines, dispatch = (self.number(f"{path}.{key}") if self.given(f"{path}.{key}") else 1 for key in keys)
-        return ThreadAllocation(engines, dispatch, self.optional(f"{path}.async_helper_threads") or 0)
+        helpers = f"{path}.async_helper_threads"
+        return ThreadAllocation(
+            engines, dispatch, self.number(helpers, least=0, most=MAX_HELPERS) if self.given(helpers) else 0
+        )
 
     def helpers(self) -> int | None:
         """async_helper_threads: -1 leaves the choice to the table, as None does."""
         path = "async_helper_threads"
-        number = self.number(path, least=-1) if self.given(path) else -1
+        number = self.number(path, least=-1, most=MAX_HELPERS) if self.given(path) else -1
         return None if number == -1 else number

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MAX_HELPERS = 128
+"""A configuration may ask for at most so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,9 @@ def resolve_execution_threads(request: ThreadRequest, topology: ExecutionTopolog
 
 def _bounded(request: ThreadRequest, topology: ExecutionTopology, entry: ThreadAllocation) -> ThreadAllocation:
     """An entry with what the request gives explicitly, within what the topology has."""
-    helpers = entry.async_helper_threads if request.async_helper_threads is None else request.async_helper_threads
+    helpers = request.async_helper_threads
     return ThreadAllocation(
         num_threads=min(request.num_threads or entry.num_threads, topology.socs * topology.xcds),
         cpu_dispatch_threads=min(request.cpu_dispatch_threads or entry.cpu_dispatch_threads, topology.cus_per_xcd),
-        async_helper_threads=min(helpers, MAX_HELPERS),
+        async_helper_threads=entry.async_helper_threads if helpers is None else helpers,
     )

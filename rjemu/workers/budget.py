@@ -17,101 +17,126 @@ from rjemu.workers.affinity import parse_cpu_list
 MOST_CPUS = 48
 """What is used at most unless a configuration asks for more (`cpu_thread_budget`)."""
 
+_CPU_CONTROLLERS = frozenset({"cpu", "cpuset"})
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """CPUs to use, and what bounds them: those of the affinity mask, the quota of all cgroups above (None: none), the CPUs
-    of the CPU sets that are not in the affinity mask's kernel view (None: none), the configured budget (None: none)."""
+    """CPUs to use, and what was found: the CPUs of the affinity mask; of these the ones in all CPU sets, the quota of all
+    cgroups together (None: none), `cpu_thread_budget` (None: not given; nothing else matters where it is)."""
 
     cpus: int
     affinity: int
-    quota: float | None = None
     cpuset: int | None = None
+    quota: float | None = None
     configured: int | None = None
+
+    @property
+    def bound_by(self) -> str:
+        """What the number comes from: the tightest bound, and of equal ones the one that the user sets most directly."""
+        if self.configured is not None:
+            return "cpu_thread_budget"
+        bounds = [("affinity", self.affinity), ("cpuset", self.cpuset), ("CPU quota", whole_cpus(self.quota))]
+        return next((name for name, cpus in bounds if cpus == self.cpus), "limit")
 
     def __str__(self) -> str:
         if self.configured is not None:
             return f"{self.cpus} (cpu_thread_budget)"
-        bounds = [f"affinity {self.affinity}"]
+        found = [f"affinity {self.affinity}"]
         if self.cpuset is not None:
-            bounds.append(f"cpuset {self.cpuset}")
-        if self.quota is not None:
-            bounds.append(f"CPU quota {self.quota:g}")
-        return f"{self.cpus} ({', '.join(bounds)}, at most {MOST_CPUS})"
+            found.append(f"cpuset {self.cpuset}")
+        found.append("no CPU quota" if self.quota is None else f"CPU quota {self.quota:g}")
+        return f"{self.cpus} ({', '.join(found)}, at most {MOST_CPUS})"
 
 
 def detect_budget(
     configured: int | None = None, *, affinity: frozenset[int] | None = None, root: Path = Path("/"), pid: str = "self"
 ) -> Budget:
     """The budget of a process. configured: `cpu_thread_budget`, which wins. affinity: its CPUs, by default this process's.
-    root: where /proc and /sys are.
-
-    A quota counts in whole CPUs, rounded down, as a worker that gets no whole CPU delays those that do; but at least one.
-    """
+    root: where /proc and /sys are."""
     allowed = frozenset(os.sched_getaffinity(0)) if affinity is None else affinity
     if configured:
         return Budget(configured, len(allowed), configured=configured)
-    quotas, sets = [], []
-    for directory in _cgroups(root, pid):
-        quotas.append(_quota(directory))
-        sets.append(_cpuset(directory))
-    limits = [quota for quota in quotas if quota is not None]
-    quota = min(limits) if limits else None
+    directories = list(_cgroups(root, pid))
+    quota = min(filter(None, map(_quota, directories)), default=None)
     usable = allowed
-    for cpus in sets:
+    for cpus in filter(None, map(_cpuset, directories)):
         # A set without a CPU in common belongs to another view of the machine than the affinity mask.
-        if cpus is not None and usable & cpus:
-            usable = usable & cpus
-    bound = min(len(usable), MOST_CPUS, *([max(int(quota), 1)] if quota is not None else []))
-    return Budget(max(bound, 1), len(allowed), quota, len(usable) if usable != allowed else None)
+        usable = (usable & cpus) or usable
+    bounds = [len(usable), whole_cpus(quota), MOST_CPUS]
+    return Budget(
+        cpus=min(bound for bound in bounds if bound is not None),
+        affinity=len(allowed),
+        cpuset=len(usable) if usable != allowed else None,
+        quota=quota,
+    )
+
+
+def whole_cpus(quota: float | None) -> int | None:
+    """CPUs that a quota keeps busy: rounded down, as processes beyond that would be stopped for part of every period, and
+    all others wait for them; but at least one."""
+    return None if quota is None else max(int(quota), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hierarchy:
+    """A cgroup hierarchy: its controllers, none for version 2, and a path in it."""
+
+    controllers: frozenset[str]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """Where a cgroup hierarchy is mounted, from which of its cgroups on."""
+
+    hierarchy: _Hierarchy
+    point: str
 
 
 def _cgroups(root: Path, pid: str) -> Iterator[Path]:
-    """The directories of all cgroups that a process is in, each followed by those above it, as far as they can be seen."""
-    memberships = _memberships(root / "proc" / pid / "cgroup")
-    for mount_root, mount_point, controllers in _mounts(root / "proc" / pid / "mountinfo"):
-        for names, path in memberships:
-            if names == controllers or (names and controllers and names & controllers):
-                yield from _upwards(root, mount_root, mount_point, path)
+    """The directories of the cgroups that a process is in, each followed by those above it, as far as they can be seen."""
+    mounts = _mounts(root / "proc" / pid / "mountinfo")
+    for member in _memberships(root / "proc" / pid / "cgroup"):
+        own = [mount for mount in mounts if mount.hierarchy.controllers == member.controllers]
+        # In a container the process's path may be outside of what is mounted: then the mounted cgroup is the nearest seen.
+        inside = [mount for mount in own if _below(member.path, mount.hierarchy.path) is not None]
+        for mount in inside or own:
+            top = root / mount.point.lstrip("/")
+            directory = top / (_below(member.path, mount.hierarchy.path) or "")
+            yield directory
+            yield from (above for above in directory.parents if above == top or above.is_relative_to(top))
 
 
-def _memberships(file: Path) -> list[tuple[frozenset[str], str]]:
-    """(controllers, path) of each hierarchy; no controllers for version 2."""
+def _below(path: str, top: str) -> PurePosixPath | None:
+    """A cgroup's path relative to one above it; None if it is not above it."""
+    cgroup = PurePosixPath(path)
+    return cgroup.relative_to(top) if cgroup.is_relative_to(top) and ".." not in cgroup.parts else None
+
+
+def _memberships(file: Path) -> list[_Hierarchy]:
+    """The hierarchies of /proc/pid/cgroup that may bound CPUs."""
     out = []
     for line in _lines(file):
-        parts = line.split(":", 2)
-        if len(parts) == 3:
-            out.append((frozenset(parts[1].split(",")) - {""}, parts[2]))
+        number, *rest = line.split(":", 2)
+        if len(rest) == 2 and (number == "0" or _CPU_CONTROLLERS & set(rest[0].split(","))):
+            out.append(_Hierarchy(_CPU_CONTROLLERS & set(rest[0].split(",")), rest[1]))
     return out
 
 
-def _mounts(file: Path) -> list[tuple[str, str, frozenset[str]]]:
-    """(path of the cgroup that is mounted, mount point, controllers) of each mounted cgroup hierarchy."""
+def _mounts(file: Path) -> list[_Mount]:
+    """The hierarchies of /proc/pid/mountinfo that may bound CPUs."""
     out = []
     for line in _lines(file):
-        before, found, after = line.partition(" - ")
+        before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
-        if not found or len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
+        if len(fields) < 5 or len(kind) < 3:
             continue
-        options = frozenset(kind[2].split(",")) if kind[0] == "cgroup" else frozenset()
-        out.append((_unescaped(fields[3]), _unescaped(fields[4]), options & {"cpu", "cpuset", "cpuacct"}))
+        controllers = _CPU_CONTROLLERS & set(kind[2].split(",")) if kind[0] == "cgroup" else frozenset[str]()
+        if kind[0] == "cgroup2" or controllers:
+            out.append(_Mount(_Hierarchy(controllers, _unescaped(fields[3])), _unescaped(fields[4])))
     return out
-
-
-def _upwards(root: Path, mount_root: str, mount_point: str, path: str) -> Iterator[Path]:
-    """The directories from a cgroup up to the mounted one."""
-    top = root / mount_point.lstrip("/")
-    cgroup, mounted = PurePosixPath(path), PurePosixPath(mount_root)
-    # In a container the path may be outside of what is mounted: then the mounted cgroup is the nearest that can be seen.
-    inside = cgroup.relative_to(mounted) if cgroup.is_relative_to(mounted) and ".." not in cgroup.parts else PurePosixPath()
-    directory = top / inside
-    while True:
-        yield directory
-        if directory == top:
-            return
-        directory = directory.parent
 
 
 def _quota(directory: Path) -> float | None:
@@ -126,7 +151,7 @@ def _quota(directory: Path) -> float | None:
 def _ratio(quota: str, period: str) -> float | None:
     try:
         ratio = int(quota) / int(period)
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ArithmeticError):
         return None
     return ratio if ratio > 0 else None
 
@@ -146,7 +171,7 @@ def _cpuset(directory: Path) -> frozenset[int] | None:
 
 def _lines(file: Path) -> list[str]:
     try:
-        return [line for line in file.read_text().splitlines() if line.strip()]
+        return [line for line in file.read_text(errors="surrogateescape").splitlines() if line.strip()]
     except OSError:
         return []
 

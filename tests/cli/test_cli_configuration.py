@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from rjemu.cli.main import main
+from rjemu.cli.topology import tree_lines
 from rjemu.config import preset_names
+from rjemu.config.topology import expand
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -42,6 +45,26 @@ def test_topology_expands_and_stops(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "topology", "--config", "gfx950_mi355x_kmd_2gpu").startswith("2 GPUs, each:\nsoc: soc\n")
 
 
+def test_only_consecutive_equal_components_are_a_range() -> None:
+    def part(name: str, slots: str = "8") -> dict[str, Any]:
+        return {"name": name, "type": "compute_unit", "config": [{"key": "num_wf_slots", "value": slots}]}
+
+    parts = [part("cu[0:2]"), part("cu2"), part("cu[4:6]"), part("cu[6:8]", "9"), part("l2"), part("last")]
+    root = expand({"root": {"name": "soc", "type": "soc", "children": parts}}).root
+    assert [line.strip() for line in tree_lines(root.children, 1, expand=False)] == [
+        "cu[0:3] (3): compute_unit num_wf_slots=8",
+        "cu[4:6] (2): compute_unit num_wf_slots=8",
+        "cu[6:8] (2): compute_unit num_wf_slots=9",
+        "l2: compute_unit num_wf_slots=8",
+        "last: compute_unit num_wf_slots=8",
+    ]
+
+
+def test_a_depth_of_nothing_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topology", "--config", "gfx1151", "--depth", "0"]) == 2
+    assert capsys.readouterr().err == "rjemu: --depth is 0: expected 1 or more\n"
+
+
 def test_topology_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     facts = json.loads(printed(capsys, "topology", "--config", "gfx1100_w7900", "--json"))
     xcd = facts["root"]["children"][1]
@@ -59,7 +82,7 @@ def test_topology_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_preset_has_a_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     facts = json.loads(printed(capsys, "thread-budget-table", "--config", name, "--json", "--budget", "9"))
     assert facts["configured"]["budget"] == 9
-    assert facts["budget_from"] == "9 (cpu_thread_budget)"
+    assert (facts["budget"]["cpus"], facts["budget"]["bound_by"]) == (9, "cpu_thread_budget")
     for row in [facts["configured"], *facts["rows"]]:
         assert row["total"] == row["engines"] + facts["devices"] * (row["dispatch"] - 1) + row["helpers"] <= row["budget"]
 
@@ -88,7 +111,8 @@ def test_taskset_bounds_the_budget() -> None:
     ]
     facts = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert facts["configured"] == {"budget": 1, "engines": 1, "dispatch": 1, "helpers": 0, "total": 1}
-    assert facts["budget_from"].startswith("1 (affinity 1")
+    assert facts["budget"]["affinity"] == 1
+    assert facts["budget"]["bound_by"] == "affinity"
 
 
 @pytest.mark.parametrize("command", ["topology", "thread-budget-table"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rjemu.config import ThreadAllocation, load_config, preset_names, resolve_execution_threads
 from rjemu.config.threads import MAX_HELPERS, ExecutionTopology, ThreadRequest
+from rjemu.errors import ConfigError
 
 # shared/design.md, section 6: budget -> engines/dispatch/helpers.
 CDNA34 = {1: (1, 1), 2: (1, 2), 4: (2, 3), 8: (2, 7), 16: (8, 9), 24: (8, 17), 32: (8, 25)}
@@ -96,7 +99,7 @@ def test_later_entries_win_ties() -> None:
         (ThreadRequest(0, 0, 0), 48, (1, 1, 0)),
         (ThreadRequest(3), 1, (3, 1, 0)),
         (ThreadRequest(None, 40), 1, (1, 32, 0)),
-        (ThreadRequest(100, 100, 1000), 1, (8, 32, MAX_HELPERS)),
+        (ThreadRequest(100, 100, 100), 1, (8, 32, 100)),
         (ThreadRequest(None, None, 2), 2, (1, 1, 2)),
     ],
 )
@@ -124,6 +127,20 @@ def test_explicit_values(overrides: dict[str, int], budget: int, wanted: tuple[i
     assert resolve("gfx950_mi355x", budget, **overrides) == ThreadAllocation(*wanted)
 
 
+def test_more_helpers_than_there_can_be() -> None:
+    assert resolve("gfx950_mi355x", 1, async_helper_threads=MAX_HELPERS) == ThreadAllocation(1, 1, MAX_HELPERS)
+    with pytest.raises(ConfigError, match="async_helper_threads must be at most 128, not 129"):
+        resolve("gfx950_mi355x", 1, async_helper_threads=129)
+    with pytest.raises(ConfigError, match=r"thread_allocations\[0\]\.async_helper_threads must be at most 128, not 500"):
+        load_config("gfx950_mi355x", thread_allocations=[{"async_helper_threads": 500}])
+
+
+@pytest.mark.parametrize("automatic", [{"async_helper_threads": -1}, {"num_threads": 0}, {"cpu_dispatch_threads": 0}])
+def test_automatic_values_are_as_none(automatic: dict[str, int]) -> None:
+    for budget in (1, 5, 32, 48):
+        assert resolve("gfx950_mi355x", budget, **automatic) == resolve("gfx950_mi355x", budget)
+
+
 counts = st.integers(1, 40)
 allocations = st.builds(ThreadAllocation, counts, counts, st.integers(0, 20))
 topologies = st.builds(ExecutionTopology, st.integers(1, 4), st.integers(1, 8), counts)
@@ -136,7 +153,7 @@ def test_properties(request_: ThreadRequest, topology: ExecutionTopology, budget
     socs = topology.socs
     assert 1 <= chosen.num_threads <= socs * topology.xcds
     assert 1 <= chosen.cpu_dispatch_threads <= topology.cus_per_xcd
-    assert 0 <= chosen.async_helper_threads <= MAX_HELPERS
+    assert chosen.async_helper_threads >= 0
     if request_.num_threads:
         assert chosen.num_threads == min(request_.num_threads, socs * topology.xcds)
     if request_.cpu_dispatch_threads:
@@ -147,3 +164,17 @@ def test_properties(request_: ThreadRequest, topology: ExecutionTopology, budget
     least = resolve_execution_threads(explicit, topology, 0)
     assert chosen.total(socs) <= max(budget, least.total(socs))
     assert chosen.total(socs) <= resolve_execution_threads(request_, topology, budget + 1).total(socs)
+
+
+@given(st.builds(ThreadRequest, asked, asked, asked, st.lists(allocations, max_size=6)), topologies, st.integers(1, 80))
+def test_no_entry_that_fits_is_larger_or_later(request_: ThreadRequest, topology: ExecutionTopology, budget: int) -> None:
+    """Every entry alone, as a table of one, against the choice from the whole table."""
+    socs = topology.socs
+    alone = [
+        resolve_execution_threads(replace(request_, table=[entry]), topology, 10**6) for entry in request_.table
+    ]  # the budget fits: as it is with what is explicit, and clamped
+    fitting = [entry for entry in alone if entry.total(socs) <= budget]
+    if fitting:
+        largest = max(entry.total(socs) for entry in fitting)
+        chosen = resolve_execution_threads(request_, topology, budget)
+        assert chosen == [entry for entry in fitting if entry.total(socs) == largest][-1]

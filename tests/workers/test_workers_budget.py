@@ -55,7 +55,7 @@ def v2(host: Host) -> Host:
 
 def test_without_cgroups(host: Host) -> None:
     assert host.budget() == Budget(8, 8)
-    assert str(host.budget()) == "8 (affinity 8, at most 48)"
+    assert str(host.budget()) == "8 (affinity 8, no CPU quota, at most 48)"
     assert host.budget(frozenset(range(64))).cpus == MOST_CPUS
     assert host.budget(frozenset({5})).cpus == 1
 
