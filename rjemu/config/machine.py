@@ -93,8 +93,10 @@ def _with_overrides(source: Source, overrides: Mapping[str, Any]) -> Source:
         fields = Fields(Source(source.name, data, source.lines))
         vm, gpu, given_device = (fields.object(path) for path in ("vm", "vm.gpu", "vm.gpu.device"))
         data["vm"] = {**vm, "gpu": {**gpu, **gpu_fields, "device": {**given_device, **device}}}
-    replaced = {*top_level, *(f"vm.gpu.{key}" for key in gpu_fields), *(f"vm.gpu.device.{key}" for key in device)}
-    return Source(source.name, data, {path: line for path, line in source.lines.items() if path not in replaced})
+    replaced = [*top_level, *(f"vm.gpu.{key}" for key in gpu_fields), *(f"vm.gpu.device.{key}" for key in device)]
+    below = tuple(f"{path}{separator}" for path in replaced for separator in ".[")
+    lines = {path: line for path, line in source.lines.items() if not path.startswith(below)}
+    return Source(source.name, data, lines | dict.fromkeys(replaced, 0))
 
 
 class _Machine(Fields):

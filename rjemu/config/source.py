@@ -18,7 +18,8 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 
 @dataclass(frozen=True)
 class Source:
-    """A configuration as it was given. name: the preset's or file's. lines: line numbers by path, empty for a dict."""
+    """A configuration as it was given. name: the preset's or file's. lines: line numbers by path, empty for a dict; 0 for
+    what does not come from the file."""
 
     name: str
     data: Mapping[str, Any]
@@ -29,7 +30,8 @@ class Source:
         known = path
         while known and known not in self.lines:
             known = known[: max(known.rfind("."), known.rfind("["), 0)]
-        where = f"{self.name}, line {self.lines[known]}" if known in self.lines else self.name
+        line = self.lines.get(known)
+        where = f"{self.name}, line {line}" if line else self.name
         raise ConfigError(f"{where}: {path} {problem}")
 
 

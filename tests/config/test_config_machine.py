@@ -215,6 +215,26 @@ def test_errors_name_the_line(tmp_path: Path) -> None:
             load_config(path)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"lds_size_kb": -4}, "vm.gpu.device.lds_size_kb must be a positive whole number, not -4"),
+        ({"num_gpus": -4}, "vm.gpu.num_gpus must be a positive whole number, not -4"),
+        ({"max_ticks": -4}, "max_ticks must be a whole number from 0 on, not -4"),
+        ({"topology": {"root": {"name": "soc", "type": 3}}}, "topology.root.type must be a string, not 3"),
+        (
+            {"thread_allocations": [{"num_threads": -4}]},
+            "thread_allocations[0].num_threads must be a positive whole number, not -4",
+        ),
+    ],
+)
+def test_what_was_overridden_has_no_line(overrides: dict[str, Any], message: str) -> None:
+    """It is not in the file with that value."""
+    with pytest.raises(ConfigError) as caught:
+        load_config("gfx950_mi355x", **overrides)
+    assert str(caught.value) == f"gfx950_mi355x: {message}"
+
+
 def test_unknown_fields_are_kept_and_warned_about_once(tmp_path: Path) -> None:
     data = changed("vm.gpu.device.warp_drive", 9)
     data["topology"]["root"]["children"][1]["colour"] = "red"
