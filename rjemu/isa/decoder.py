@@ -92,7 +92,7 @@ class Decoder:
         if encoding.size > 4:
             word = _read(code, offset, encoding.size)
         opcode = encoding.get(word, "op")
-        if name == "VOP3PX2" and not self._is_scaled(encoding.get(word, "second_encoding"), opcode):
+        if name == "VOP3PX2" and not self._is_scaled(encoding, word):
             raise DecodeError(f"{word & 0xFFFFFFFF:#010x}: a scale prefix without its matrix instruction")
         row = self._row(name, opcode, word)
         encoding = ENCODINGS[row.encoding]
@@ -103,9 +103,10 @@ class Decoder:
             size += 4
         return _Fetched(encoding, row, word, literal), size
 
-    def _is_scaled(self, second_encoding: int, opcode: int) -> bool:
-        """Whether the second half of a VOP3PX2 is one of its matrix instructions."""
-        return second_encoding == VOP3P_PREFIX and opcode in self._tables.get("VOP3PX2", {})
+    def _is_scaled(self, encoding: Encoding, word: int) -> bool:
+        """Whether the second half of a VOP3PX2 is one of its matrix instructions, with ABID's lowest bit set."""
+        second, opcode, abid = (encoding.get(word, field) for field in ("second_encoding", "op", "abid"))
+        return second == VOP3P_PREFIX and opcode in self._tables.get("VOP3PX2", {}) and bool(abid & 1)
 
     def _form(self, name: str, word: int) -> str:
         """VOP1, VOP2 and VOPC by what their src0 announces."""

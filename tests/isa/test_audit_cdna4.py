@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
+from support.assemble import assemble, text_section
 from support.harness import Lab, State
 
+from rjemu.errors import DecodeError
+from rjemu.isa.decoder import Decoder
 from rjemu.isa.instruction import EXEC
 
 ALL = (1 << 64) - 1
@@ -98,3 +103,73 @@ def test_vector(lab: Lab, text: str, source: int, result: int) -> None:
 def test_inline_constant_of_the_circle(lab: Lab) -> None:
     state = run(lab, "v_add_f64 v[2:3], 0, 0.15915494309189532", {}, {})
     assert (int(state.wave.vgpr[3, 0]), int(state.wave.vgpr[2, 0])) == (0x3FC45F30, 0x6DC9C882)
+
+
+def test_packed_normalized_conversion_of_halves(lab: Lab) -> None:
+    values = np.array([0, 1, -1, 0.5, -0.25, 2, -3, np.inf, -np.inf, 6e-8, 0.99951172, -0.33325195], np.float16)
+    x, y = np.resize(values, 64), np.resize(values[::-1], 64)
+    lanes = {2: x.view(np.uint16).astype(np.uint32), 3: y.view(np.uint16).astype(np.uint32)}
+    for kind, least, most, dtype in (("i16", -1, 32767, np.int16), ("u16", 0, 65535, np.uint16)):
+        result = run(lab, f"v_cvt_pknorm_{kind}_f16 v1, v2, v3", {}, lanes).wave.vgpr[1].view(dtype).reshape(64, 2)
+        for column, source in enumerate((x, y)):
+            np.testing.assert_array_equal(result[:, column], np.rint(np.clip(source.astype(float), least, 1) * most))
+
+
+@pytest.mark.parametrize("flag", ["cdbgsys", "cdbguser", "cdbgsys_or_user", "cdbgsys_and_user"])
+def test_debug_branches_fall_through_without_a_debugger(lab: Lab, flag: str) -> None:
+    (instr,) = lab.instructions(f"s_cbranch_{flag} 100")
+    state = lab.random_state(np.random.default_rng(0), instr)
+    lab.compare(instr, state)
+    assert lab.run_reference(instr, state).next_pc == state.wave.long("pc") + 4
+
+
+def words(text: str) -> tuple[int, ...]:
+    code = text_section(assemble(text + "\n", "gfx950"))
+    return struct.unpack(f"<{len(code) // 4}I", code)
+
+
+def decode(*code: int) -> tuple[str, int]:
+    instr = Decoder("gfx950").decode(struct.pack(f"<{len(code)}I", *code))
+    return instr.name, instr.size
+
+
+def test_the_enables_of_register_indexing_are_no_literal() -> None:
+    (word,) = words("s_set_gpr_idx_on s0, gpr_idx(SRC0)")
+    instr = Decoder("gfx950").decode(struct.pack("<2I", word | 0xFF00, 0x12345678))
+    assert (instr.size, instr.imm("gpr_idx")) == (4, 15)
+
+
+def test_program_counter_instructions_take_no_literal() -> None:
+    (word,) = words("s_getpc_b64 s[4:5]")
+    assert decode(word | 0xFF, 5) == ("s_getpc_b64", 4)
+    for text in ("s_setpc_b64 s[4:5]", "s_swappc_b64 s[2:3], s[4:5]"):
+        (word,) = words(text)
+        with pytest.raises(DecodeError):
+            decode(word | 0xFF, 5)
+
+
+@pytest.mark.parametrize("shift", [0, 16])
+def test_64_bit_scalars_start_at_even_registers(shift: int) -> None:
+    (word,) = words("s_mov_b64 s[2:3], s[4:5]")
+    with pytest.raises(DecodeError, match="misaligned"):
+        decode(word | 1 << shift)
+
+
+SCALED = "v_mfma_scale_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], v[0:3], v20, v21 op_sel_hi:[0,0,0]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "v_mfma_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], v[0:3]",  # lacks ABID's lowest bit
+        "v_mfma_f32_16x16x32_f16 v[0:3], v[4:7], v[12:15], v[0:3]",
+        "v_pk_add_f32 v[0:1], v[2:3], v[4:5]",
+        "v_add3_u32 v0, v1, v2, v3",
+        "global_load_dword v0, v1, s[2:3]",
+    ],
+)
+def test_a_scale_prefix_before_anything_else_is_illegal(text: str) -> None:
+    prefix = words(SCALED)[:2]
+    assert decode(*words(SCALED)) == (SCALED.split()[0], 16)
+    with pytest.raises(DecodeError, match="without its matrix instruction"):
+        decode(*prefix, *words(text))

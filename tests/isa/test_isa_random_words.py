@@ -25,7 +25,7 @@ PREFIXES = (
 )
 """(first dword without its low bits, how many low bits are free), one per encoding family."""
 
-SCALE_PREFIX, SCALED = 0xD3AC0000, (0xD3AD0000, 0xD3AE0000)
+SCALE_PREFIX, SCALED = 0xD3AC0000, (0xD3AD0800, 0xD3AE0800)
 
 
 def refused_by_llvm(instr: Instruction) -> bool:

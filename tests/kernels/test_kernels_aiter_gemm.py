@@ -6,6 +6,7 @@ They need the amd-aiter wheel's code objects: docs/testing.md.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
 
 import numpy as np
@@ -121,6 +122,16 @@ def test_fp8_with_block_scales(gfx950: Aiter, tile_m: int) -> None:
     arguments = [*pointers, k, n, m, 1, k, k, 2 * n, 0, 0, 0, 0, 0, 0, None]
     gfx950.run(f"f8_block_scale_mi350_x{tile_m}.co", (n // 256, 1), arguments)
     check(out.to_host(), expected, BF16_ROUNDING, f"tile of {tile_m} rows")
+
+
+def test_fp8_with_block_scales_by_flat_instructions(gfx942: Aiter) -> None:
+    m, n, k = 128, 512, 512
+    a, b, scale_a, scale_b, expected = _block_scaled("gfx942", m, n, k)
+    out = gfx942.gpu.zeros((m, n), np.float16)
+    pointers = [a, shuffle_weight(b), None, scale_a, scale_b, None, out, None, None, None, None]
+    arguments = [*pointers, struct.pack("<6i", k, n, m, 0, 0, 0)]
+    gfx942.run("flatmm_uk_gfx9_f16f8_128x256x128_1x4x1_16x16x32.co", (n // 256, 1), arguments, slot=8)
+    check(out.to_host(), expected, 0.0005, "flatmm")
 
 
 def test_tables_name_every_tile(gfx950: Aiter) -> None:

@@ -40,8 +40,8 @@ def _truncated(x: np.ndarray) -> np.ndarray:
 
 
 class _Norm:
-    """Inputs and results of a norm with residual. In spite of its name it subtracts no mean: the kernels compute one and never
-    use it."""
+    """Inputs and results of a norm with residual. In spite of its name it subtracts no mean: the kernels compute one and
+    never use it."""
 
     def __init__(self) -> None:
         rng, (self.m, self.n) = np.random.default_rng(2), (4, 8192)

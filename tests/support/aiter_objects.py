@@ -1,7 +1,8 @@
 """AITER's hand-written kernels: where the compiled ones are, how their arguments are packed, and layouts of their data.
 
-The code objects come with the `amd-aiter` wheel (aiter_meta/hsa/TARGET/**.co) or from a directory that RJEMU_AITER_HSA names;
-argument lists and layouts are those of AITER's launchers (ROCm/aiter, csrc/py_itfs_cu/asm_*.cu, aiter/ops/shuffle.py).
+The code objects come with the `amd-aiter` wheel (aiter_meta/hsa/TARGET/**.co) or from a directory that RJEMU_AITER_HSA
+names; argument lists and layouts are those of AITER's launchers (ROCm/aiter, csrc/py_itfs_cu/asm_*.cu,
+aiter/ops/shuffle.py).
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ class Aiter:
         return b"".join(self._bytes(value).ljust(slot, b"\0") for value in arguments)
 
     def _bytes(self, value: Any) -> bytes:
-        """Arrays are sent and stand for their addresses; None is a null pointer, an int 32 bits, a float single."""
+        """Arrays are sent and stand for their addresses; None is a null pointer, an int 32 bits, a float single; bytes are
+        packed arguments."""
+        if isinstance(value, bytes):
+            return value
         if isinstance(value, np.ndarray):
             value = self.send(value)
         if value is None or isinstance(value, rjemu.DeviceArray):
