@@ -22,7 +22,35 @@ from rjemu.vm.executor import Progress
 END_SECONDS = 10.0
 """How long `close` waits for the daemon."""
 
-_Inbox = SimpleQueue[tuple[str, Any]]
+
+class _Inbox:
+    """The answers to one request. final: the kind and value of the last one, once it is there.
+
+    Ctrl-C may take what a queue has just given and lose it, so that the queue only says that there is something new.
+    """
+
+    def __init__(self) -> None:
+        self.final: tuple[str, Any] | None = None
+        self._counts: Any = None
+        self._news: SimpleQueue[None] = SimpleQueue()
+
+    def put(self, kind: str, value: Any) -> None:
+        if kind == PROGRESS:
+            self._counts = value
+        else:
+            self.final = kind, value
+        self._news.put(None)
+
+    def watch(self, progress: Progress | None) -> tuple[str, Any]:
+        """Wait for the last answer, and tell of progress meanwhile."""
+        while True:
+            final = self.final
+            counts, self._counts = self._counts, None
+            if counts is not None and progress is not None:
+                progress(*counts)
+            if final is not None:
+                return final
+            self._news.get()
 
 
 class _Answers:
@@ -37,7 +65,7 @@ class _Answers:
 
     def expect(self, number: int) -> _Inbox:
         """Where the answers to a request will be. DaemonGone if there will be none."""
-        inbox: _Inbox = SimpleQueue()
+        inbox = _Inbox()
         with self._lock:
             if self.gone is not None:
                 raise DaemonGone(self.gone)
@@ -59,7 +87,7 @@ class _Answers:
                     break
                 inbox = self._inboxes.get(number)
                 if inbox is not None:
-                    inbox.put((kind, value))
+                    inbox.put(kind, value)
         except (ProtocolError, TypeError, ValueError) as error:
             reason = f"the daemon at {self._path} is not understood: {error}"
         except (EOFError, OSError):
@@ -68,7 +96,7 @@ class _Answers:
             self.gone = reason
             inboxes = list(self._inboxes.values())
         for inbox in inboxes:
-            inbox.put((BYE, None))
+            inbox.put(BYE, None)
         self._channel.close()
 
 
@@ -116,32 +144,28 @@ class Connection:
         """
         self.check_open("the machine")
         number = next(self._numbers)
+        frame = self._channel.encode([number, name, fields])
         inbox = self._answers.expect(number)
+        interruption: BaseException | None = None
         try:
-            self._send(number, name, fields)
-            interruption: BaseException | None = None
-            kind, value = PROGRESS, None
-            while kind == PROGRESS:
-                try:
-                    kind, value = inbox.get()
-                    if kind == PROGRESS and progress is not None and interruption is None:
-                        progress(*value)
-                except BaseException as error:
-                    if interruption is not None:
-                        raise
-                    interruption = error
-                    self._send(next(self._numbers), "cancel", {"launch": number})
+            try:
+                self._send(frame)
+                kind, value = inbox.watch(progress)
+            except BaseException as error:
+                interruption = error
+                self._send(self._channel.encode([next(self._numbers), "cancel", {"launch": number}]))
+                kind, value = inbox.watch(None)
         finally:
             self._answers.forget(number)
-        if kind == BYE:
-            self.check_open("the machine")
         failure = decode_error(value) if kind == ERROR else None
+        if isinstance(interruption, KeyboardInterrupt) and isinstance(failure, LaunchInterrupted):
+            raise failure  # it says where the launch stood
         if interruption is not None:
-            # As in a machine of this process, Ctrl-C is told as the error that says where the launch stood.
-            ctrl_c = isinstance(interruption, KeyboardInterrupt) and isinstance(failure, LaunchInterrupted)
-            raise failure if ctrl_c and failure is not None else interruption
+            raise interruption
         if failure is not None:
             raise failure
+        if kind == BYE:
+            self.check_open("the machine")
         return value
 
     def close(self) -> None:
@@ -151,9 +175,9 @@ class Connection:
             self._reader.join(END_SECONDS)
             self._channel.shut_down()
 
-    def _send(self, number: int, name: str, fields: Mapping[str, Any]) -> None:
+    def _send(self, frame: bytes) -> None:
         with suppress(OSError):  # the connection has ended: the reading thread says how
-            self._channel.send([number, name, fields])
+            self._channel.send_frame(frame)
 
     def _leave_to_parent(self) -> None:
         """In a forked child: the daemon must see the parent's end even if the child lives on."""

@@ -142,21 +142,38 @@ class Channel:
     def of_daemon(cls, connected: socket.socket) -> Channel:
         return cls(connected, max_sent=MAX_ANSWER_BYTES, max_received=MAX_REQUEST_BYTES)
 
-    def send(self, message: Any, descriptor: int | None = None) -> None:
-        """Send a message, and a file descriptor with it. UsageError if it is too large; OSError if nobody takes it, which
-        ends the connection: a part of the frame may have gone."""
+    def encode(self, message: Any) -> bytes:
+        """The frame of a message. UsageError if it is too large."""
         body = msgpack.packb(message)
         if len(body) > self._max_sent:
             raise UsageError(f"a message of {len(body)} bytes: at most {self._max_sent}")
-        frame = _LENGTH.pack(len(body)) + body
+        return _LENGTH.pack(len(body)) + bytes(body)
+
+    def send(self, message: Any, descriptor: int | None = None) -> None:
+        """Send a message, and a file descriptor with it. UsageError if it is too large; OSError if nobody takes it, which
+        ends the connection: a part of the frame may have gone."""
+        self.send_frame(self.encode(message), descriptor)
+
+    def send_frame(self, frame: bytes, descriptor: int | None = None) -> None:
+        """Send what `encode` has made."""
         with self._lock:
             try:
                 if descriptor is not None:
                     frame = frame[socket.send_fds(self.socket, [frame], [descriptor]) :]
                 self.socket.sendall(frame)
-            except OSError:
+            except BaseException:  # Ctrl-C, too
                 self.shut_down()
                 raise
+
+    def say_farewell(self, message: Any) -> None:
+        """Send a last message if the other end can take it at once, and end the connection."""
+        if self._lock.acquire(blocking=False):  # else it leaves an answer lying
+            try:
+                with suppress(OSError):
+                    self.socket.send(self.encode(message), socket.MSG_DONTWAIT)
+            finally:
+                self._lock.release()
+        self.shut_down()
 
     def receive(self) -> Any:
         """The next message. EOFError at the end, also in the middle of a frame; ProtocolError; OSError."""

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 from rjemu.code import load_code_object
@@ -19,7 +18,7 @@ from rjemu.daemon.endpoint import Peer
 from rjemu.daemon.protocol import BYE, ERROR, PROGRESS, RESULT, Channel, Request
 from rjemu.daemon.staging import STAGING_BYTES, Staging
 from rjemu.daemon.values import encode_error, encode_result
-from rjemu.errors import LaunchError, LaunchInterrupted, ProtocolError, RjemuError, UsageError
+from rjemu.errors import LaunchError, LaunchInterrupted, ProtocolError, UsageError
 from rjemu.vm.device import Device
 from rjemu.vm.geometry import resolve_geometry
 from rjemu.vm.launch import PackedLaunch, required_resources
@@ -87,9 +86,7 @@ class Session:
 
     def dismiss(self, reason: str) -> None:
         """Tell the client that it is not served any more, and why; `serve` then returns."""
-        with suppress(OSError):  # it may have ended itself
-            self._channel.send([0, BYE, reason])
-        self._channel.shut_down()
+        self._channel.say_farewell([0, BYE, reason])
 
     def status(self) -> dict[str, Any]:
         """What the client has: bytes and counts, and seconds since it came."""
@@ -109,7 +106,6 @@ class Session:
             cancelled.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._machine.close()
-        self._channel.close()
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -121,7 +117,7 @@ class Session:
         elif request.name == "launch":
             try:
                 self._begin(request)
-            except RjemuError as error:
+            except Exception as error:
                 self._channel.send([request.number, ERROR, encode_error(error)])
         elif request.name in _ANSWERS:
             self._reply(request.number, lambda: _ANSWERS[request.name](self, **request.fields))

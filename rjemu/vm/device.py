@@ -37,9 +37,13 @@ class Device(Gpu):
     def place(self, code: CodeObject, content: bytes, label: str) -> int:
         image = code.image
         address = self.vram.allocate(image.size, image.alignment, label, self.index)
-        self.vram.view(address, image.size)[:] = np.frombuffer(image.relocate(address), np.uint8)
-        for start, end in image.text_ranges:
-            self._executor.add_code(address + start, end - start)
+        try:
+            self.vram.view(address, image.size)[:] = np.frombuffer(image.relocate(address), np.uint8)
+            for start, end in image.text_ranges:
+                self._executor.add_code(address + start, end - start)
+        except BaseException:
+            self.unload(code, address)
+            raise
         return address
 
     def unload(self, code: CodeObject, address: int) -> None:

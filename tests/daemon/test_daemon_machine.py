@@ -251,6 +251,32 @@ except errors.LaunchInterrupted as error:
     assert "kernel kernel was interrupted: 0 of 1 workgroups had ended" in finish(client)
 
 
+def test_ctrl_c_in_copies_leaves_them_whole(socket: Path) -> None:
+    """What has been interrupted does not write into the memory of later copies."""
+    program = """
+hosts = [np.full(24 << 20, k, np.uint8) for k in range(2)]
+arrays = [gpu.to_device(host) for host in hosts]
+interrupted = 0
+say("ready")
+while interrupted < 3:
+    try:
+        while True:
+            arrays[0].to_host()
+            arrays[1].copy_from(hosts[1])
+    except KeyboardInterrupt:
+        interrupted += 1
+        assert all((array.to_host() == k).all() for k, array in enumerate(arrays))
+        say("whole")
+"""
+    client = start_client(socket, program, "ready")
+    assert client.stdout is not None
+    for _ in range(3):
+        time.sleep(0.05)
+        client.send_signal(signal.SIGINT)
+        assert client.stdout.readline() == "whole\n"
+    finish(client)
+
+
 def test_nothing_can_be_used_after_close(socket: Path) -> None:
     with rjemu.connect(socket) as gpu:
         array, module, stream = gpu.zeros(4, np.int32), gpu.load(build(FILL, "gfx950")), gpu.stream()

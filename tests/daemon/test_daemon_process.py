@@ -10,11 +10,13 @@ import stat
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+from support.assemble import build
 from support.daemons import clients, finish, launch_daemon, running_daemon, start_client, wait_until
 from support.launchers import run_python, still_running, wait_until_gone
-from support.worker_kernels import check_fill
+from support.worker_kernels import FILL, check_fill
 
 import rjemu
 from rjemu.cli.main import main
@@ -205,3 +207,42 @@ def test_a_probe_of_a_dead_socket_leaves_one_listener(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="listens at"):
         listen(path)
     listener.close()
+
+
+def test_a_lost_worker_is_its_clients_error_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    program = """
+kernel = gpu.load(build(ENDLESS, "gfx950"))["kernel"]
+check_fill(gpu)
+say("ready")
+try:
+    kernel.launch(4, 64)
+except errors.WorkerLost as error:
+    check_fill(gpu)
+    say("lost")
+"""
+    with running_daemon(path, "--workers", "1/1") as daemon, rjemu.connect(path) as other:
+        client = start_client(path, program, "ready")
+        (worker,) = [process for child in psutil.Process(daemon.pid).children() for process in child.children()]
+        wait_until(lambda: any(entry["launches"] for entry in clients(path)))
+        time.sleep(0.1)
+        worker.kill()
+        assert finish(client) == "lost\n"
+        check_fill(other)
+
+
+def test_a_machine_of_two_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with running_daemon(path, "--workers", "1/1", config="gfx950_mi355x_kmd_2gpu"), rjemu.connect(path) as gpu:
+        first, second = gpu.devices
+        before = first.memory_used, second.memory_used
+        out = second.zeros(1 << 20, np.uint32)
+        assert (first.memory_used, second.memory_used) == (before[0], before[1] + out.nbytes)
+        for device in (first, second):
+            kernel = device.load(build(FILL, "gfx950"))["kernel"]
+            out.copy_from(np.zeros(1 << 20, np.uint32))
+            with device.stream() as stream:
+                stream.launch(kernel, 1, 64, kernarg=np.uint64(out.address).tobytes())
+            assert (out.to_host()[:64] == 5).all()
+        with pytest.raises(UsageError, match="no GPU 2"):
+            gpu._connection.call("memory_used", {"device": 2})

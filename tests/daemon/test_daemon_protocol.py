@@ -192,7 +192,8 @@ def test_a_client_that_takes_no_answers_stops_nobody_else(socket: Path, witness:
         channel.socket.settimeout(0.2)
         with contextlib.suppress(OSError):
             for number in range(100_000):
-                channel.send([number, "memory_used", {"device": 0}])
+                channel.socket.sendall(frame([number, "memory_used", {"device": 0}]))
+            raise AssertionError("the daemon must not take requests for ever whose answers nobody takes")
         check_fill(witness)
     wait_until(lambda: len(clients(socket)) == 1, 15)
 
