@@ -11,20 +11,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from rjemu.bench import processes
 from rjemu.bench.ir_kernels import ALU_OPERATIONS, EMPTY, alu_loop
-from rjemu.bench.timing import interleaved_medians
+from rjemu.bench.matmul import PRESET, SIZE, TARGET, TILES, compile_matmul, matmul_grid
+from rjemu.bench.timing import Figure, interleaved_medians
 from rjemu.integrations.llvm_ir import compile_ir
 from rjemu.integrations.triton import compile_kernel, load
 from rjemu.vm.machine import Machine
 
-TARGET, PRESET = "gfx950", "gfx950_mi355x"
-SIZE = 1024
-"""Rows, columns and depth of the matrix multiplications."""
-TILES = {"BM": 128, "BN": 128, "BK": 64}
 COPY_BYTES, COPY_BLOCK = 32 << 20, 4096
 SOFTMAX_SHAPE = (64, 4096)
 ADD_ELEMENTS = 32768
@@ -32,19 +29,10 @@ ADD_ELEMENTS = 32768
 ALU_ROUNDS = 2000
 EMPTY_WORKGROUPS = 100_000
 
-Figure = tuple[float, dict[str, float]]
-
 
 def measure(name: str, repeat: int) -> Figure:
     """The figure of the row of that name."""
     return _MEASUREMENTS[name](repeat)
-
-
-def compile_matmul() -> Any:
-    from rjemu.bench import triton_kernels
-
-    signature = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "N": "i32", "K": "i32"}
-    return compile_kernel(triton_kernels.matmul, signature, TILES, TARGET, divisible_by_16=signature)
 
 
 def _against_numpy(repeat: int, emulated: Callable[[], object], numpy_run: Callable[[], object]) -> Figure:
@@ -57,16 +45,12 @@ def _numpy_matmul() -> Callable[[], object]:
     return lambda: np.matmul(a, b)
 
 
-def _matmul_grid() -> tuple[int, int]:
-    return SIZE // TILES["BM"], SIZE // TILES["BN"]
-
-
 def _fp16(repeat: int) -> Figure:
     a, b = np.random.default_rng(2).normal(size=(2, SIZE, SIZE)).astype(np.float16)
     with Machine(PRESET, workers="inline") as gpu:
         kernel = load(gpu, compile_matmul())
         args = [gpu.to_device(a), gpu.to_device(b), gpu.empty((SIZE, SIZE), np.float32), SIZE, SIZE]
-        return _against_numpy(repeat, lambda: kernel.launch(_matmul_grid(), args), _numpy_matmul())
+        return _against_numpy(repeat, lambda: kernel.launch(matmul_grid(), args), _numpy_matmul())
 
 
 def _mxfp4(repeat: int) -> Figure:
@@ -81,7 +65,7 @@ def _mxfp4(repeat: int) -> Figure:
         c = gpu.empty((SIZE, SIZE), np.float32)
         args = [elements[0], scales[0], elements[1], scales[1], c, SIZE, SIZE]
         kernel = load(gpu, compiled)
-        return _against_numpy(repeat, lambda: kernel.launch(_matmul_grid(), args), _numpy_matmul())
+        return _against_numpy(repeat, lambda: kernel.launch(matmul_grid(), args), _numpy_matmul())
 
 
 def _alu(repeat: int) -> Figure:
@@ -155,7 +139,7 @@ class _MatmulProcess:
         code = directory / "matmul.hsaco"
         code.write_bytes(compiled.asm["hsaco"])
         block, lds_bytes = compiled.metadata.num_warps * compiled.metadata.warp_size, compiled.metadata.shared
-        arguments = (code, block, lds_bytes, SIZE, *reversed(_matmul_grid()))
+        arguments = (code, block, lds_bytes, SIZE, *reversed(matmul_grid()))
         self._command = [sys.executable, "-c", _CHILD.format(preset=PRESET), *map(str, arguments)]
 
     def seconds(self) -> float:
@@ -196,4 +180,5 @@ _MEASUREMENTS: dict[str, Callable[[int], Figure]] = {
     "empty": _empty,
     "cold": _cold,
     "warm": _warm,
+    **processes.MEASUREMENTS,
 }

@@ -1,34 +1,37 @@
-"""The rows of the benchmark's table and what rjemu aims for in each."""
+"""The rows of the benchmark's tables and what rjemu aims for in each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+Kind = Literal["ratio", "per second", "seconds", "MiB", "%"]
+_LARGER_IS_BETTER = ("ratio", "per second")
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. kind: "ratio" (larger is better, against numpy in the same run) or "seconds" (smaller is better).
-
-    least: the bound that rjemu keeps; aim: what it is made for. needs_triton: its kernel is a Triton kernel.
-    """
+    """One figure. least: the bound that rjemu keeps; aim: what it is made for. needs_triton: its kernel is a Triton kernel.
+    group: the table that it is in. cpus: how many CPUs its process may use, 0 for all."""
 
     name: str
     title: str
-    kind: Literal["ratio", "seconds"]
+    kind: Kind
     least: float
     aim: float
     needs_triton: bool = True
+    group: str = "core"
+    cpus: int = 1
 
     def verdict(self, value: float) -> str:
         """ "aim", "least" or "missed": the best bound that a figure keeps."""
         for bound, word in ((self.aim, "aim"), (self.least, "least")):
-            if value >= bound if self.kind == "ratio" else value <= bound:
+            if value >= bound if self.kind in _LARGER_IS_BETTER else value <= bound:
                 return word
         return "missed"
 
 
-ROWS = (
+CORE = (
     Row("fp16", "Triton fp16 matmul, 1024^3", "ratio", 0.35, 0.6),
     Row("mxfp4", "Triton MXFP4 matmul, 1024^3", "ratio", 0.25, 0.5),
     Row("alu", "vector ALU loop, 200 registers", "ratio", 0.4, 0.8, False),
@@ -41,3 +44,16 @@ ROWS = (
 """Ratios are numpy's time over rjemu's for the same work: float32 matmul, copy and softmax; for the ALU loop, lane
 operations per second over float32 additions per second. The processes run the fp16 matmul once and are timed from the
 start of Python to its end, in the second case less the kernel's own time."""
+
+PROCESSES = (
+    Row("scaling", "fp16 matmul, time at 1/1 over 1/2", "ratio", 1.8, 1.95, group="processes", cpus=2),
+    Row("launches", "launches of one empty workgroup", "per second", 3000, 10_000, False, "processes", 2),
+    Row("open1", "opening a machine, 1 worker", "seconds", 0.6, 0.3, False, "processes", 0),
+    Row("open16", "opening a machine, 16 workers", "seconds", 2.5, 1.0, False, "processes", 0),
+    Row("memory", "private memory per worker", "MiB", 120, 60, group="processes", cpus=2),
+    Row("overhead", "matmul at 1/1 against inline, one CPU", "%", 5, 1, group="processes", cpus=1),
+)
+"""What worker processes cost and bring (`rjemu.bench.processes`)."""
+
+ROWS = (*CORE, *PROCESSES)
+GROUPS = ("core", "processes")

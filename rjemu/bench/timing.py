@@ -7,6 +7,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+Figure = tuple[float, dict[str, float]]
+"""A row's figure, and the medians that it comes from."""
+
 SAMPLE_SECONDS = 0.01
 """A sample repeats what is quicker than this."""
 

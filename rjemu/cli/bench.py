@@ -1,4 +1,4 @@
-"""`rjemu bench`: rjemu's speed on this host, as ratios to numpy's on the same core in the same run."""
+"""`rjemu bench`: rjemu's speed on this host, as ratios to numpy's on the same core, or of its own, in the same run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rjemu.bench.rows import ROWS, Row
+from rjemu.bench.rows import GROUPS, ROWS, Row
 from rjemu.bench.timing import fair_environment
 from rjemu.errors import UsageError
+
+_UNITS = {"seconds": " s", "MiB": " MiB", "%": " %", "per second": "/s"}
 
 Figure = dict[str, Any]
 """value: the row's figure; seconds: the medians that it comes from. Or reason: why there is none."""
@@ -24,19 +26,25 @@ Figure = dict[str, Any]
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "bench",
-        description="Measure rjemu against numpy on one core of this host. Most rows need Triton to be installed.",
+        description="Measure rjemu against numpy on one core of this host, or what worker processes bring and cost. Most "
+        "rows need Triton to be installed.",
     )
-    names = ", ".join(row.name for row in ROWS)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"what to measure, by default everything: {names}")
+    names = "; ".join(f"{group}: {', '.join(row.name for row in ROWS if row.group == group)}" for group in GROUPS)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"rows or groups, by default the group core ({names})")
+    parser.add_argument(
+        "--model", action="store_true", help="predict a matmul's time for each row of the thread allocation table"
+    )
     parser.add_argument("--repeat", type=int, default=7, help="samples of each median (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.set_defaults(handler=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    rows = _chosen(arguments.rows)
     if arguments.repeat < 1:
         raise UsageError(f"--repeat is {arguments.repeat}: expected at least 1")
+    if arguments.model:
+        return _model(arguments)
+    rows = _chosen(arguments.rows)
     figures: list[Figure] = []
     with Console(stderr=True).status("") as status:
         for row in rows:
@@ -49,12 +57,44 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if any(figure.get("failed") for figure in figures) else 0
 
 
+def _model(arguments: argparse.Namespace) -> int:
+    """Measure the model's costs, and print its rows."""
+    if importlib.util.find_spec("triton") is None:
+        raise UsageError("--model needs triton to be installed")
+    from rjemu.bench.model import as_json, measure_costs, predict
+
+    with Console(stderr=True).status("the model's costs"):
+        costs = measure_costs(arguments.repeat)
+        predictions = predict(costs, arguments.repeat)
+    if arguments.json:
+        print(json.dumps(as_json(costs, predictions), indent=2))
+        return 0
+    print(
+        f"fp16 matmul of {costs.workgroups} workgroups; us: launch {costs.launch * 1e6:.0f}, further worker "
+        f"{costs.invitation * 1e6:.0f}, workgroup {costs.workgroup * 1e6:.0f}"
+    )
+    table = Table(box=None, pad_edge=False, caption="assumptions: docs/performance.md", caption_justify="left")
+    for heading in ("budget", "E/D/H", "predicted ms", "measured ms", "speed-up"):
+        table.add_column(heading, justify="right")
+    for row in predictions:
+        threads = row.threads
+        allocation = f"{threads.num_threads}/{threads.cpu_dispatch_threads}/{threads.async_helper_threads}"
+        measured = "-" if row.measured is None else f"{row.measured * 1e3:.2f}"
+        speed_up = f"{predictions[0].seconds / row.seconds:.2f}"
+        table.add_row(str(row.budget), allocation, f"{row.seconds * 1e3:.2f}", measured, speed_up)
+    Console().print(table)
+    return 0
+
+
 def _chosen(names: Sequence[str]) -> list[Row]:
-    known = {row.name: row for row in ROWS}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"there is no row {name!r} to measure; there are {', '.join(known)}")
-    return [known[name] for name in names] or list(ROWS)
+    chosen: list[Row] = []
+    for name in names or GROUPS[:1]:
+        found = [row for row in ROWS if name in (row.name, row.group)]
+        if not found:
+            there_are = ", ".join((*GROUPS, *(row.name for row in ROWS)))
+            raise UsageError(f"there is no row or group {name!r} to measure; there are {there_are}")
+        chosen += found
+    return chosen
 
 
 def _measure(row: Row, repeat: int) -> Figure:
@@ -69,18 +109,24 @@ def _measure(row: Row, repeat: int) -> Figure:
 
 
 def _table(rows: Sequence[Row], figures: Sequence[Figure]) -> Table:
-    table = Table(box=None, pad_edge=False, caption="ratios: speed over numpy's on the same core", caption_justify="left")
+    against = {"core": "numpy's on the same core", "processes": "rjemu's own"}
+    caption = "ratios: speed over " + " or ".join(against[group] for group in GROUPS if any(r.group == group for r in rows))
+    table = Table(box=None, pad_edge=False, caption=caption, caption_justify="left")
     for heading in ("row", "what"):
         table.add_column(heading)
     for heading in ("rjemu", "at least", "aim"):
         table.add_column(heading, justify="right")
     table.add_column("keeps")
     for row, figure in zip(rows, figures, strict=True):
-        unit = " s" if row.kind == "seconds" else ""
-        value = f"{figure['value']:.2g}{unit}" if "value" in figure else "-"
+        unit = _UNITS.get(row.kind, "")
+        value = f"{_rounded(figure['value'])}{unit}" if "value" in figure else "-"
         verdict = figure.get("reason") or row.verdict(figure["value"])
         table.add_row(row.name, row.title, value, f"{row.least:g}{unit}", f"{row.aim:g}{unit}", verdict)
     return table
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"
 
 
 def _as_json(row: Row, figure: Figure) -> dict[str, Any]:
