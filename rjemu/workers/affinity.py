@@ -15,6 +15,9 @@ import psutil
 
 CPU_DIRECTORY = Path("/sys/devices/system/cpu")
 
+NO_CPU = 0xFFFFFFFF
+"""In place of the CPU of a process that is not pinned; fits a word of shared memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -84,24 +87,24 @@ def assign(workers: int, cpus: Sequence[int]) -> list[int]:
 def assign_with_helpers(workers: int, helpers: int, order: Sequence[Place]) -> tuple[list[int], list[int]]:
     """The CPUs of engines and dispatch workers, and those of helpers, which run matrix instructions for any of them.
 
-    Every L3 domain gets its share of the helpers, the engines' domain (the first) before others, so that operands are handed
-    over within a cache; in a domain workers take the cores, and helpers what is left. With more processes than CPUs the
-    helpers only come after the workers, in turn.
+    The first engine takes the first CPU. Of the others every L3 domain gets its share of the helpers, rounded up in the
+    engines' favour, so that operands are handed over within a cache; in a domain workers take the cores, and helpers what is
+    left. With more processes than CPUs the helpers only come after the workers, in turn.
     """
     total = workers + helpers
     if total > len(order):
         cpus = assign(total, [place.cpu for place in order])
         return cpus[:workers], cpus[workers:]
-    used = order[:total]
-    room = Counter(place.domain for place in used)  # in the order of the domains' first CPUs
+    others = order[1:total]
+    room = Counter(place.domain for place in others)  # in the order of the domains' first CPUs
     taken = passed = 0
     helper_cpus: list[int] = []
     for domain, size in room.items():
         passed += size
-        share = -(-helpers * passed // total) - taken
+        share = -(-helpers * passed // len(others)) - taken
         taken += share
-        helper_cpus += [place.cpu for place in used if place.domain == domain][size - share :]
-    return [place.cpu for place in used if place.cpu not in helper_cpus], helper_cpus
+        helper_cpus += [place.cpu for place in others if place.domain == domain][size - share :]
+    return [place.cpu for place in order[:total] if place.cpu not in helper_cpus], helper_cpus
 
 
 def available_cpus() -> list[int]:
@@ -109,12 +112,12 @@ def available_cpus() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def pin(cpu: int) -> bool:
-    """Bind this process to one CPU. False if that is not possible: the CPU has gone offline or left the CPU set since it was
-    chosen, or binding is forbidden. The process then keeps the CPUs that it has, as it does, by the kernel's choice, when a
-    CPU goes later: a slower worker is better than none."""
+def pin(cpu: int) -> int:
+    """Bind this process to one CPU, and give that; NO_CPU if it cannot be done: the CPU has gone offline or left the CPU set
+    since it was chosen, or binding is forbidden. The process then keeps the CPUs that it has, since a slower worker is
+    better than none. (Where a CPU goes later, the kernel moves the process.)"""
     try:
         psutil.Process().cpu_affinity([cpu])
     except (OSError, ValueError, psutil.Error):
-        return False
-    return True
+        return NO_CPU
+    return cpu

@@ -17,7 +17,7 @@ from rjemu.errors import UsageError, WorkerLost
 from rjemu.exec.engine import Runtime
 from rjemu.shm import futex
 from rjemu.shm.segment import Segment
-from rjemu.workers.affinity import assign, available_cpus, placement
+from rjemu.workers.affinity import NO_CPU, assign, available_cpus, placement
 from rjemu.workers.control import DISPATCH_SLOTS, Control, Record
 from rjemu.workers.entry import FAILED
 from rjemu.workers.part import share
@@ -130,6 +130,7 @@ class Crew:
             setup = Setup(index=index, role=self._roles[index], cpu=self._cpus[index], waves=waves.name, **self._template)
             record = self._control.workers[index]
             record.set_word("ready", 0)
+            record.set_word("cpu", setup.cpu)
             member = _Member(setup, record, waves, *start_worker(setup), started=time.monotonic())
             member.answered = record.word("requests")
             self._members[index] = member
@@ -190,6 +191,11 @@ class Crew:
 
     def name(self, worker: int) -> str:
         return self._roles[worker].name
+
+    def cpu(self, worker: int) -> int | None:
+        """The CPU that a worker is pinned to, or will be once it has started; None if to none."""
+        cpu = self._control.workers[worker].word("cpu")
+        return None if cpu == NO_CPU else cpu
 
     # --- messages and deaths -----------------------------------------------------------------------------------------
 

@@ -271,7 +271,7 @@ class PoolExecutor:
             out.append(
                 worker_stats(
                     self._crew.name(worker),
-                    self._control.workers[worker].word("cpu"),
+                    self._crew.cpu(worker),
                     part.long("workgroups") if took_part else 0,
                     part.long("instructions") if took_part else 0,
                     part.long("busy_ns") / 1e9 if took_part else 0.0,

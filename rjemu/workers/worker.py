@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import psutil
 from multiprocess.connection import Connection
 
 from rjemu.errors import KernelFault
@@ -26,6 +25,7 @@ from rjemu.exec.trace import WAIT
 from rjemu.isa.instruction import Instruction
 from rjemu.shm import futex
 from rjemu.shm.segment import Segment
+from rjemu.workers.affinity import pin
 from rjemu.workers.control import DISPATCH_SLOTS, OPEN, Control, Record
 from rjemu.workers.part import Part, resident_slots
 from rjemu.workers.roles import Role
@@ -293,7 +293,7 @@ def worker_main(setup: Setup, connection: Connection) -> None:
     # Ctrl-C goes to the whole foreground group; the launcher decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_server()
-    psutil.Process().cpu_affinity([setup.cpu])
+    setup = replace(setup, cpu=pin(setup.cpu))
     try:
         Worker(setup, connection).serve()
     except (LauncherGone, FileNotFoundError):

@@ -17,7 +17,6 @@ from support.worker_kernels import ENDLESS, check_fill, fork_server, workers_of
 import rjemu
 from rjemu.errors import LaunchTimeout, MemoryFault, WorkerLost
 from rjemu.workers import start
-from rjemu.workers.affinity import assign, parse_cpu_list, placement
 
 
 @pytest.fixture
@@ -123,9 +122,9 @@ def test_a_machine_closes_with_stopped_workers(gpu: rjemu.Machine) -> None:
 def test_a_worker_that_cannot_start_says_why_after_a_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     with rjemu.Machine("gfx950_mi355x", workers=(1, 1)) as gpu:
         crew = gpu._executor._crew  # type: ignore[attr-defined]
-        monkeypatch.setattr(crew, "_cpus", [1 << 20])
+        monkeypatch.setitem(crew._template, "runtime", b"no object code")
         for use in (gpu.start, lambda: check_fill(gpu), gpu.start):
-            with pytest.raises(WorkerLost, match="worker engine 0 did not start, 3 times: ValueError: invalid CPU"):
+            with pytest.raises(WorkerLost, match="worker engine 0 did not start, 3 times: CompileError: object"):
                 use()
     with rjemu.Machine("gfx950_mi355x", workers=(1, 1)) as gpu:
         check_fill(gpu)
@@ -168,19 +167,3 @@ stray:
         assert time.monotonic() - started < 10
         assert caught.value.place is not None and caught.value.place.workgroup == (40, 0, 0)
         check_fill(gpu)
-
-
-def test_placement_takes_cores_before_siblings(tmp_path: Path) -> None:
-    """Eight CPUs: CPU k and k + 4 are the threads of one core; cores 0, 1 and 2, 3 share an L3 cache each."""
-    for cpu in range(8):
-        core = cpu % 4
-        topology, cache = tmp_path / f"cpu{cpu}/topology", tmp_path / f"cpu{cpu}/cache/index3"
-        topology.mkdir(parents=True)
-        cache.mkdir(parents=True)
-        (topology / "thread_siblings_list").write_text(f"{core},{core + 4}\n")
-        (cache / "shared_cpu_list").write_text("0-1,4-5\n" if core < 2 else "2-3,6-7\n")
-    assert placement(range(8), tmp_path) == [0, 1, 2, 3, 4, 5, 6, 7]
-    assert placement([7, 6, 3, 1, 5], tmp_path) == [1, 3, 6, 5, 7]
-    assert placement([2, 5], tmp_path / "nothing") == [2, 5]
-    assert assign(5, [3, 9]) == [3, 9, 3, 9, 3]
-    assert parse_cpu_list("0-2,8,10-11\n") == [0, 1, 2, 8, 10, 11]
