@@ -66,6 +66,27 @@ def test_a_configured_budget_wins(v2: Host) -> None:
     assert v2.budget(configured=0).cpus == 2
 
 
+@pytest.mark.parametrize(
+    ("affinity", "cpuset", "quota", "cpus", "bound_by"),
+    [
+        (8, "0-7", "max 100000", 8, "affinity"),
+        (64, "0-63", "max 100000", MOST_CPUS, "limit"),
+        (64, "0-63", "6000000 100000", MOST_CPUS, "limit"),
+        (8, "2-3", "max 100000", 2, "cpuset"),
+        (8, "0-7", "250000 100000", 2, "CPU quota"),
+        (8, "0-3", "200000 100000", 2, "CPU quota"),
+        (2, "0-7", "200000 100000", 2, "affinity"),
+    ],
+)
+def test_what_bounds_it(v2: Host, affinity: int, cpuset: str, quota: str, cpus: int, bound_by: str) -> None:
+    for directory in ("a", "a/b", "a/b/c"):
+        v2.file(f"/sys/fs/cgroup/{directory}/cpuset.cpus.effective", cpuset)
+    v2.file("/sys/fs/cgroup/a/b/cpu.max", quota)
+    budget = v2.budget(frozenset(range(affinity)))
+    assert (budget.cpus, budget.bound_by) == (cpus, bound_by)
+    assert v2.budget(configured=3).bound_by == "cpu_thread_budget"
+
+
 def test_no_limit(v2: Host) -> None:
     assert v2.budget() == Budget(8, 8)
 
@@ -145,6 +166,36 @@ def test_hybrid(host: Host) -> None:
     assert host.budget().cpus == 3
 
 
+def test_other_controllers_are_not_asked(host: Host) -> None:
+    """The memory hierarchy has files of that name here, the process's path is in another."""
+    host.cgroup("9:memory:/m", "1:name=systemd:/x", "0::/m").mounts(*v1_mounts())
+    for hierarchy in ("memory", "memory/m"):
+        host.file(f"/sys/fs/cgroup/{hierarchy}/cpu.max", "100000 100000")
+    assert host.budget() == Budget(8, 8)
+
+
+def test_a_hierarchy_that_is_mounted_twice(host: Host) -> None:
+    """Only the mount that shows the process's own cgroup counts."""
+    host.cgroup("0::/pod/me").mounts(
+        "40 23 0:26 /pod/other /other rw - cgroup2 cgroup rw", "41 23 0:26 /pod /sys/fs/cgroup rw - cgroup2 cgroup rw"
+    )
+    host.file("/other/cpu.max", "100000 100000")
+    host.file("/sys/fs/cgroup/me/cpu.max", "300000 100000")
+    assert host.budget() == Budget(3, 8, quota=3.0)
+
+
+def test_slurm(host: Host) -> None:
+    """Slurm's cgroup/v2: the CPU set is the job's, above the task's. Its variables are not asked."""
+    host.cgroup("0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0").mounts(V2_MOUNT)
+    host.file("/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/cpuset.cpus.effective", "4-6")
+    assert host.budget() == Budget(3, 8, cpuset=3)
+
+
+def test_a_cgroup_that_has_been_removed(host: Host) -> None:
+    host.cgroup("0::/a/b (deleted)").mounts(V2_MOUNT).file("/sys/fs/cgroup/a/cpu.max", "200000 100000")
+    assert host.budget().cpus == 2
+
+
 def test_blanks_in_mount_points(host: Host) -> None:
     host.cgroup("0::/").mounts(r"30 23 0:26 / /sys/my\040cgroups rw - cgroup2 cgroup2 rw")
     host.file("/sys/my cgroups/cpu.max", "200000 100000")
@@ -154,6 +205,10 @@ def test_blanks_in_mount_points(host: Host) -> None:
 def test_malformed_files(host: Host) -> None:
     host.cgroup("nonsense", "0::/").mounts("nonsense", "30 23 - cgroup2", V2_MOUNT)
     host.file("/sys/fs/cgroup/cpu.max", "").file("/sys/fs/cgroup/cpuset.cpus.effective", "a-b")
+    assert host.budget() == Budget(8, 8)
+    for quota in ("1 0", f"{10**400} 1", "-100000 100000", "max"):
+        assert host.file("/sys/fs/cgroup/cpu.max", quota).budget() == Budget(8, 8)
+    (host.root / "proc/self/mountinfo").write_bytes(b"30 23 0:26 / /sys/\xff rw - cgroup2 cgroup2 rw\n")
     assert host.budget() == Budget(8, 8)
 
 
