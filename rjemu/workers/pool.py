@@ -25,6 +25,7 @@ from rjemu.workers.control import CLOSED, DISPATCH_SLOTS, OPEN, Control
 from rjemu.workers.crew import LOOK_SECONDS, Crew
 from rjemu.workers.part import resident_slots
 from rjemu.workers.roles import Role
+from rjemu.workers.start import start_server
 from rjemu.workers.tracing import PoolTrace
 from rjemu.workers.worker import WAVES_BYTES
 
@@ -46,6 +47,7 @@ class PoolExecutor:
     def __init__(
         self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None = None, workers: Sequence[Role]
     ) -> None:
+        start_server()
         cache = HandlerCache(cache_dir)
         runtime_code = runtime_object(cache, self.wave_size)
         self._runtime = Runtime(runtime_code)

@@ -1,7 +1,8 @@
 """Starting worker processes: forked from a server that has everything imported already.
 
-The server, and `multiprocess`'s resource tracker that comes with it, start with the first worker and end with the launcher,
-whose end closes the pipes that they read from. The server's end in turn kills the workers (`die_with_server`).
+The server, and `multiprocess`'s resource tracker that comes with it, start with the first machine that has workers, and end
+with the launcher, whose end closes the pipes that they read from. The server's end in turn kills the workers
+(`die_with_server`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,14 @@ _PR_SET_PDEATHSIG = 1
 
 _lock = threading.Lock()
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def start_server() -> None:
+    """Start the server, unless it runs, and do not wait for it: its imports take longer than all the rest of a start."""
+    with _lock:
+        multiprocess.get_context("forkserver").set_forkserver_preload(_PRELOAD)
+        with _without_main_module():
+            forkserver.ensure_running()
 
 
 def start_worker(setup: Setup) -> tuple[Any, Connection]:
