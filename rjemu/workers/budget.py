@@ -106,7 +106,7 @@ def _cgroups(root: Path, pid: str) -> Iterator[Path]:
             top = root / mount.point.lstrip("/")
             directory = top / (_below(member.path, mount.hierarchy.path) or "")
             yield directory
-            yield from (above for above in directory.parents if above == top or above.is_relative_to(top))
+            yield from (above for above in directory.parents if above.is_relative_to(top))
 
 
 def _below(path: str, top: str) -> PurePosixPath | None:
