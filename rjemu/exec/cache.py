@@ -6,11 +6,12 @@ A pack is two files, NAME.o (the object) and NAME.txt (its functions, a line eac
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
 import tempfile
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -48,9 +49,11 @@ class HandlerCache:
         self.directory = _private_directory((directory or default_directory()) / fingerprint(self.host))
         self._packs: dict[str, Path] = {}
         if self.directory is not None:
-            for listing in self.directory.glob("*.txt"):
-                for name in listing.read_text().split():
-                    self._packs.setdefault(name, listing.with_suffix(".o"))
+            for entry in os.scandir(self.directory):
+                if entry.name.endswith(".txt"):
+                    pack = self.directory / f"{entry.name.removesuffix('.txt')}.o"
+                    with contextlib.suppress(OSError):  # deleted meanwhile
+                        self._packs.update(dict.fromkeys(_functions(entry.path), pack))
 
     def find(self, name: str) -> Path | None:
         """The pack that holds a function."""
@@ -78,6 +81,12 @@ class HandlerCache:
             return
         for name in names:
             self._packs.setdefault(name, self.directory / f"{stem}.o")
+
+
+@cache
+def _functions(listing: str) -> tuple[str, ...]:
+    """The names in a pack's listing. Never read again: a pack's name is its content's hash."""
+    return tuple(Path(listing).read_text().split())
 
 
 def _write_atomically(path: Path, data: bytes) -> None:
