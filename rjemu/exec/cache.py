@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 
 from rjemu.exec.compiler import Host, this_host
 
-_CODE_PACKAGES = ("isa", "exec", "mma")
+_CODE_PACKAGES = ("isa", "exec", "mma", "shm")
 _MAX_OBJECT = 64 << 20
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
+from typing import Protocol
 
 from rjemu.errors import DecodeError, UsageError
 from rjemu.exec.handlers import HandlerLibrary
@@ -14,11 +16,35 @@ from rjemu.isa.instruction import Instruction
 from rjemu.shm.vram import Vram
 
 
-class Codebook:
-    """Decodes on demand. The library's journal also gets the coming and going of programs."""
+class Analyst(Protocol):
+    """What says which matrix instructions helpers may run: `rjemu.mma.plan_cache`."""
 
-    def __init__(self, vram: Vram, target: str, library: HandlerLibrary) -> None:
+    def registers(self, instr: Instruction) -> tuple[int, int]: ...
+    def site(self, program: Program, pc: int) -> int: ...
+    def invalidate(self) -> None: ...
+
+
+class Helpers(Protocol):
+    """A machine's helpers, as those that run its dispatches see them: `rjemu.workers.helpers`."""
+
+    @property
+    def analyst(self) -> Analyst: ...
+
+    def start(self) -> None:
+        """Start them, if they do not run yet; they are not waited for."""
+
+    def update(self) -> None:
+        """Send them the code that they lack, and replace those that have died."""
+
+
+class Codebook:
+    """Decodes on demand. The library's journal also gets the coming and going of programs. helpers: where there are some,
+    programs have notes and sites (`exec.plans`)."""
+
+    def __init__(self, vram: Vram, target: str, library: HandlerLibrary, helpers: Helpers | None = None) -> None:
         self.library = library
+        self._helpers = helpers
+        self._analyst = None if helpers is None else helpers.analyst
         self._vram = vram
         self._target = target
         self.programs: list[Program | None] = []
@@ -29,9 +55,10 @@ class Codebook:
         index = self.programs.index(None) if None in self.programs else len(self.programs)
         if index == MAX_PROGRAMS:
             raise UsageError(f"more than {MAX_PROGRAMS} code ranges are loaded")
-        program = Program(self._target, address, self._vram.view(address, nbytes), self.library.wave)
+        registers = None if self._analyst is None else self._analyst.registers
+        program = Program(self._target, address, self._vram.view(address, nbytes), self.library.wave, registers)
         self.programs[index : index + 1] = [program]
-        self.library.journal.append(NewProgram(index, program.segment_name, address, nbytes))
+        self.library.journal.append(NewProgram(index, program.segment_name, address, nbytes, program.notes_segment))
         return index
 
     def remove(self, address: int) -> list[int]:
@@ -40,6 +67,8 @@ class Codebook:
         for index in removed:
             self._program(index).close()
             self.programs[index] = None
+            if self._analyst is not None:
+                self._analyst.invalidate()
             self.library.journal.append(DropProgram(index))
         return removed
 
@@ -68,13 +97,25 @@ class Codebook:
         if index is None:
             raise DecodeError(f"{pc:#x} is in no loaded code")
         program = self._program(index)
+        known = len(program.instructions)
         started = time.perf_counter()
         try:
             numbers = program.handlers() if program.handler_at(pc) else program.decode(pc, self.library.number)
             self.library.provide(numbers, mode_class)
         finally:
             self.decode_seconds += time.perf_counter() - started
+        if self._analyst is not None and program.notes is not None:
+            # A plan is made when everything that it looks at has been decoded, and can be timed.
+            for at in islice(program.instructions, known, None):
+                program.notes.sites[program.row(at)] = self._analyst.site(program, at)
+        if self._helpers is not None:
+            self._helpers.update()
         return bool(numbers)
+
+    def start_helpers(self) -> None:
+        """The first instruction that a helper may run has been met."""
+        if self._helpers is not None:
+            self._helpers.start()
 
     def instruction(self, pc: int) -> Instruction:
         """The instruction at an address. DecodeError if there is none."""
@@ -97,8 +138,8 @@ class Codebook:
     def refresh(self) -> None:
         """Decode anew what has changed since: code is data, and may be written."""
         for program in self.programs:
-            if program is not None:
-                program.refresh()
+            if program is not None and program.refresh() and self._analyst is not None:
+                self._analyst.invalidate()
 
     def close(self) -> None:
         for program in self.programs:

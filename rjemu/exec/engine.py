@@ -10,8 +10,10 @@ from rjemu.exec.allocation_check import CHECK_FUNCTION, write_check_function
 from rjemu.exec.cache import HandlerCache
 from rjemu.exec.compiler import Loader, compile_object
 from rjemu.exec.handlers import HandlerTable
+from rjemu.exec.handoff import HANDOFF_FUNCTIONS
+from rjemu.exec.handoff_calls import HandoffCalls
 from rjemu.exec.ir import Module
-from rjemu.exec.layout import CTX, FAULT_ACCESSES, FAULT_SPACES, MAX_PROGRAMS, PROGRAM, WHOLE_WAVE
+from rjemu.exec.layout import ASYNC_COUNTERS, CTX, FAULT_ACCESSES, FAULT_SPACES, MAX_PROGRAMS, PROGRAM, WHOLE_WAVE
 from rjemu.exec.memory import AccessError
 from rjemu.exec.scheduler import scheduler_text
 from rjemu.exec.trace import TraceRing
@@ -21,17 +23,19 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_uint64,
 _CLOCK = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
 
 RUNTIME_FUNCTIONS = ("run", "run_traced", "undecoded", "exchange", "increment", CHECK_FUNCTION)
+ASYNC_FUNCTIONS = (*HANDOFF_FUNCTIONS, "run_job", "repeat", "drain_slots")
 
 
-def runtime_object(cache: HandlerCache, wave: int) -> bytes:
-    """The scheduler's object code, from the cache or compiled."""
-    symbol = f"runtime{wave}"
+def runtime_object(cache: HandlerCache, wave: int, *, asynchronous: bool = False) -> bytes:
+    """The scheduler's object code, from the cache or compiled. asynchronous: the variant that gives matrix instructions to
+    helpers."""
+    symbol = f"runtime{wave}" + ("_async" if asynchronous else "")
     pack = cache.find(symbol)
     if pack is not None:
         return cache.read(pack)[0]
     module = Module(cache.host.features)
     write_check_function(module)
-    code = compile_object(scheduler_text(module, wave), opt=2, optimise=True, host=cache.host)
+    code = compile_object(scheduler_text(module, wave, asynchronous=asynchronous), opt=2, optimise=True, host=cache.host)
     cache.write(code, [symbol])
     return code
 
@@ -39,11 +43,12 @@ def runtime_object(cache: HandlerCache, wave: int) -> bytes:
 class Runtime:
     """The compiled scheduler, loaded into this process. undecoded: address of the handler for what has no code yet."""
 
-    def __init__(self, code: bytes) -> None:
+    def __init__(self, code: bytes, *, asynchronous: bool = False) -> None:
         """code: as `runtime_object` gives it."""
         # The loader owns the code: it lives as long as this object.
         self._loader = Loader()
-        addresses = self._loader.load(code, list(RUNTIME_FUNCTIONS))
+        addresses = self._loader.load(code, [*RUNTIME_FUNCTIONS, *(ASYNC_FUNCTIONS if asynchronous else ())])
+        self.handoff = HandoffCalls(addresses) if asynchronous else None
         self.run, self.run_traced = addresses["run"], addresses["run_traced"]
         self.undecoded, self.check_lanes = addresses["undecoded"], addresses[CHECK_FUNCTION]
         self._exchange = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32)(addresses["exchange"])
@@ -88,9 +93,36 @@ class Engine:
         for name, value in longs.items():
             self._longs[CTX[name] // 8] = value
 
-    def set_program(self, index: int, records: int, base: int, nbytes: int) -> None:
-        """Program `index`: host address of its records, GPU address and bytes of its code; all 0 for none."""
-        self._programs[index, :3] = records, base, nbytes
+    def set_program(self, index: int, records: int, base: int, nbytes: int, notes: tuple[int, int] = (0, 0)) -> None:
+        """Program `index`: host address of its records, GPU address and bytes of its code, host addresses of its sites and
+        notes (`exec.plans`) if it has any; all 0 for no program."""
+        self._programs[index] = records, base, nbytes, *notes
+
+    def connect(self, scoreboard: int, plans: int, owner: int, window: int) -> None:
+        """Give matrix instructions to helpers (`shm.scoreboard`): host addresses; this process's number from 1 on; the limit
+        of instructions past the oldest job, 0 for none."""
+        self._set_long("scoreboard", scoreboard)
+        self._set_long("plans", plans)
+        self._set_word("owner", owner)
+        self._set_word("window_limit", window)
+
+    def set_waves(self, segment: int, base: int) -> None:
+        """Say to helpers where the waves lie: the number of their segment, and its host address here."""
+        self._set_word("wave_segment", segment)
+        self._set_long("wave_base", base)
+
+    def helpers_started(self) -> None:
+        """Candidates need not ask for helpers any more."""
+        self._set_word("helpers_started", 1)
+
+    def drain(self, slots: int, stride: int, waves_offset: int) -> None:
+        """Wait for the jobs of every wave of the dispatch that the engine is in. slots: host address; see `Slots`."""
+        if self._runtime.handoff is not None:
+            self._runtime.handoff.drain_slots(self._context_address, slots, stride, waves_offset, self.opened)
+
+    def async_counters(self) -> dict[str, int]:
+        """What the asynchronous loop has counted in this dispatch (`layout.ASYNC_COUNTERS`)."""
+        return {name: self.long(name) for name in ASYNC_COUNTERS}
 
     def begin(self, own_xcds: int, own_xcd: int, first_slot: int) -> None:
         """Before a dispatch: forget allocations seen, and say whose XCDs' workgroups to take first, and how many slots
@@ -110,6 +142,9 @@ class Engine:
     def heard(self, bell: int) -> None:
         """The bell's value that is no news: a run pauses at any other."""
         self._set_word("bell_seen", bell)
+
+    def _set_long(self, name: str, value: int) -> None:
+        self._longs[CTX[name] // 8] = value
 
     def _set_word(self, name: str, value: int) -> None:
         self._words[CTX[name] // 4] = value

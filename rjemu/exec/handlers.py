@@ -66,7 +66,7 @@ class HandlerLibrary:
         self.journal: list[Entry] = []
         self._cache = cache
         self._numbers: dict[HandlerKey, int] = {}
-        self._examples: dict[int, Instruction] = {}
+        self.examples: dict[int, Instruction] = {}
         self.mode_class(DEFAULT_MODE_KEY)
 
     def _enter(self, entry: Entry) -> None:
@@ -90,7 +90,7 @@ class HandlerLibrary:
             if number == MAX_HANDLERS:
                 raise CompileError(f"more than {MAX_HANDLERS} kinds of instruction")
             self._numbers[key] = number
-            self._examples[number] = instr
+            self.examples[number] = instr
         return number
 
     def address(self, number: int, mode_class: int) -> int:
@@ -101,7 +101,7 @@ class HandlerLibrary:
         """Make native code for handlers in a class of MODE settings, from the cache or by compiling."""
         mode_key = self.table.mode_keys[mode_class]
         wanted: dict[int, HandlerKey] = {
-            number: handler_key(self._examples[number], self.target, self.wave, mode_key)
+            number: handler_key(self.examples[number], self.target, self.wave, mode_key)
             for number in numbers
             if self.table.tables[mode_class, number] == self.table.undecoded
         }
@@ -128,7 +128,7 @@ class HandlerLibrary:
     def _compile(self, batch: dict[str, tuple[int, HandlerKey]]) -> None:
         module = Module(self._cache.host.features)
         for symbol, (number, key) in batch.items():
-            write_handler(module, self._examples[number], key, symbol)
+            write_handler(module, self.examples[number], key, symbol)
         code = compile_object(module.text(), host=self._cache.host)
         self.compiled += len(batch)
         self._enter(NewObject(code, tuple(batch)))

@@ -26,7 +26,7 @@ SERVE_BELL, SERVE_IDLE = 0, 1
 NOBODY = (1 << 32) - 1
 """What `reserve` gives when no helper is free."""
 
-HANDOFF_FUNCTIONS = ("reserve", "release", "publish", "join", "serve", "round_trips", "ring", "ticks")
+HANDOFF_FUNCTIONS = ("reserve", "give_back", "publish", "join", "serve", "round_trips", "ring", "ticks")
 
 _IDLE_NANOSECONDS = 250_000_000
 _LOOK_NANOSECONDS = 20_000_000
@@ -37,7 +37,7 @@ _WORD_ATTEMPTS = 2
 def write_handoff(module: Module) -> None:
     """Add the functions to a module."""
     _write_reserve(module)
-    _write_release(module)
+    _write_give_back(module)
     _write_publish(module)
     _write_join(module)
     _write_serve(module)
@@ -76,13 +76,13 @@ def _choose(b: Native, free: Value, wished: Value, turn: Value) -> Value:
     return b.select((free & wished) == 0, following, wished)
 
 
-def _write_release(module: Module) -> None:
+def _write_give_back(module: Module) -> None:
     b = Native(module, 1)
     helper = b.argument("helper")
     word = b.offset(Ptr("%board"), (helper >> 6).to("u64") * (HEADER["free_high"] - HEADER["free"]))
     b.atomic_rmw("or", word, b.const("u64", 1) << (helper & 63).to("u64"))
     b.ret()
-    b.finish("release", "void", "ptr %board, i32 %helper")
+    b.finish("give_back", "void", "ptr %board, i32 %helper")
 
 
 def _write_publish(module: Module) -> None:

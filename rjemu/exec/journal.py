@@ -30,12 +30,14 @@ class NewBindings:
 
 @dataclass(frozen=True, slots=True)
 class NewProgram:
-    """Journal entry: program `index` is this code range, its records in the named segment."""
+    """Journal entry: program `index` is this code range, its records in the named segment, its notes (`exec.plans`) in
+    another, "" if there are none."""
 
     index: int
     segment: str
     base: int
     nbytes: int
+    notes: str
 
 
 @dataclass(frozen=True, slots=True)

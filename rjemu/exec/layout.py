@@ -55,8 +55,40 @@ WAVE: Final = fields(
     ("event_value", 4),
     ("fp_class", 4),
     ("program", 4),
+    ("pending", 4),  # jobs that helpers hold: bits of the wave's scoreboard entries
+    ("hoist_from", 4),  # row of the record from which `hoisted` counts
+    ("hoisted", 8),  # bit k: the matrix instruction k rows on has been given away and is to be skipped
+    ("window_left", 4),  # instructions until the window closes, where that is limited
+    ("patience", 4),  # turns in a row that the wave has left to others rather than wait for a job
+    ("kept", 4),  # matrix instructions kept since the accumulators were last shared out
+    ("holders", 1),  # u8 [VGPR_COUNT / 4]: where the accumulators of 4 vector registers are computed (HOLDER_*)
+    ("_holders", VGPR_COUNT // 4 - 1),
 )
 WAVE_BYTES: Final = WAVE_SCALARS + 4096
+
+# Beside it the wave's scoreboard, which only means something where `pending` says so. Sets of vector registers are 512 bits:
+# VGPR 0-255, AGPR 256-511.
+WINDOW: Final = 8
+"""Jobs that a wave may have pending."""
+SET_BYTES: Final = VGPR_COUNT // 8
+SCORES: Final = fields(
+    WAVE_SCALARS + 1024,
+    ("reads", 8),  # [WINDOW] sets that pending jobs read
+    ("_reads", WINDOW * SET_BYTES - 8),
+    ("writes", 8),
+    ("_writes", WINDOW * SET_BYTES - 8),
+    ("all_reads", 8),  # their unions
+    ("_all_reads", SET_BYTES - 8),
+    ("all_writes", 8),
+    ("_all_writes", SET_BYTES - 8),
+    ("helpers", 4),  # u32 [WINDOW]: who has the job
+    ("_helpers", 4 * WINDOW - 4),
+)
+
+HOLDER_NONE, HOLDER_ISSUER, HOLDER_HELPERS = 0, 1, 2
+"""Nowhere yet; by the wave's own process; from HOLDER_HELPERS on, by the helper of that number. What is computed in one
+place stays there, since its cache has it."""
+HOLDER_BYTES: Final = 4 * 64 * 4
 
 HARDWARE_STATE: Final = (
     "mode", "gpr_idx", "status", "trapsts", "hw_id", "xcc_id", "gpr_alloc", "lds_alloc", "ib_sts", "wave_in_group",
@@ -70,7 +102,7 @@ WAVE_RUNNING, WAVE_BARRIER, WAVE_ENDED, WAVE_HALTED = 0, 1, 2, 3
 
 EVENTS: Final = {
     "none": 0, "end": 1, "barrier": 2, "sleep": 3, "trap": 4, "halt": 5, "icache": 6, "illegal": 7, "unsupported": 8,
-    "yield": 9, "undecoded": 10, "outside": 11, "memory": 12, "misaligned": 13, "slice": 14, "mode": 15,
+    "yield": 9, "undecoded": 10, "outside": 11, "memory": 12, "misaligned": 13, "slice": 14, "mode": 15, "helpers": 16,
 }  # fmt: skip
 """Why a handler returned null, or a turn ended. The first ten are `isa.context.Event`."""
 
@@ -99,6 +131,14 @@ def operand_slot(index: int) -> int:
 
 ACCESS_CACHE_ENTRIES: Final = 64
 """Direct-mapped cache of the allocation last hit, by micro-op record: (first GPU address, bytes) u64 pairs."""
+
+ASYNC_COUNTERS: Final = (
+    "windows", "jobs", "mmas_offloaded", "mmas_kept", "inline_no_capacity", "inline_scalar_operand", "inline_not_eligible",
+    "inline_rejected", "dependency_waits", "boundary_drains", "wakeups", "jobs_refused", "jobs_lost",
+)  # fmt: skip
+"""What the asynchronous loop counts. windows: times that a wave went from no pending job to some. mmas_*, inline_*: matrix
+instructions by who ran them, and why the issuer did: its share of a group, no helper or window entry free, an SGPR operand,
+not a candidate or EXEC not full, a plan that could not win. wakeups: helpers that slept."""
 
 CTX: Final = fields(
     0,
@@ -134,8 +174,18 @@ CTX: Final = fields(
     ("clock", 8),  # address of clock_gettime
     ("timespec", 8),  # its result: seconds, nanoseconds
     ("_nanoseconds", 8),
+    ("wave_segment", 4),  # number of the segment that this process's waves lie in, for helpers
+    ("wave_base", 8),  # host address of its first byte
+    ("scoreboard", 8),  # host address, of `shm.scoreboard`
+    ("plans", 8),  # host address of the PLAN table
+    ("owner", 4),  # this process's number, from 1 on, among those that use the scoreboard
+    ("helpers_started", 4),
+    ("window_limit", 4),  # instructions past the oldest pending job, 0: any number
+    ("next_helper", 4),  # where to look first
+    ("pause", 4),  # candidates until free helpers are looked for again
     ("workgroups_done", 8),  # by this process in this dispatch
     ("instructions_done", 8),
+    *((name, 8) for name in ASYNC_COUNTERS),
     ("access_cache", 8),
     ("_access_cache", ACCESS_CACHE_ENTRIES * 16 - 8),
 )
@@ -144,7 +194,8 @@ WHOLE_WAVE: Final = 0xFFFFFFFF
 FAULT_SPACES: Final = ("global", "lds", "scalar")
 FAULT_ACCESSES: Final = ("load", "store", "atomic")
 
-PROGRAM: Final = fields(0, ("records", 8), ("code_base", 8), ("code_bytes", 8), ("reserved", 8))
+PROGRAM: Final = fields(0, ("records", 8), ("code_base", 8), ("code_bytes", 8), ("sites", 8), ("notes", 8))
+"""records, sites and notes are host addresses; the last two are 0 where there are no helpers (`exec.plans`)."""
 MAX_PROGRAMS: Final = 256
 
 FP_CLASSES: Final = 64

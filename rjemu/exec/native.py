@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rjemu.errors import KernelFault, LaunchInterrupted, LaunchTimeout
 from rjemu.exec.cache import HandlerCache
@@ -27,6 +28,8 @@ from rjemu.shm.segment import Segment
 from rjemu.shm.vram import Vram
 
 Progress = Callable[[int, int], None]
+HelperFactory = Callable[..., Any]
+"""Makes `rjemu.workers.helpers.HelperPool` from (target, cache, code of the run time, run time, library, CPUs in use)."""
 
 
 class NativeExecutor(LocalTracing):
@@ -36,26 +39,40 @@ class NativeExecutor(LocalTracing):
     concurrent_launches = 1
 
     def __init__(
-        self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None = None, host: Host | None = None
+        self,
+        vram: Vram,
+        target: str,
+        *,
+        lds_bytes: int,
+        cache_dir: Path | None = None,
+        host: Host | None = None,
+        helpers: HelperFactory | None = None,
     ) -> None:
-        """host: the CPU to compile for, by default this one; cache_dir: see `HandlerCache`."""
+        """host: the CPU to compile for, by default this one; cache_dir: see `HandlerCache`; helpers: makes the helpers that
+        run matrix instructions."""
         cache = HandlerCache(cache_dir, host)
-        runtime = Runtime(runtime_object(cache, self.wave_size))
+        code = runtime_object(cache, self.wave_size, asynchronous=helpers is not None)
+        runtime = Runtime(code, asynchronous=helpers is not None)
         self._library = HandlerLibrary(target, self.wave_size, cache, runtime.undecoded)
-        self._codebook = Codebook(vram, target, self._library)
+        self._helpers = None if helpers is None else helpers(target, cache, code, runtime, self._library, 1)
+        self._codebook = Codebook(vram, target, self._library, self._helpers)
         self._engine = Engine(runtime, self._library.table, vram.host_base, vram.table_address)
+        if self._helpers is not None:
+            self._helpers.connect(self._engine, owner=1)
         self._block = DispatchBlock(aligned_bytes(DISPATCH_BYTES))
         self._segment: Segment | None = None
 
     def start(self) -> None:
-        """Nothing to start: everything runs in the caller's thread."""
+        """Start the helpers, if there are to be some; all else runs in the caller's thread."""
+        if self._helpers is not None:
+            self._helpers.wait_until_ready()
 
     def add_code(self, address: int, nbytes: int) -> None:
         """Register an executable range of device memory."""
         index = self._codebook.add(address, nbytes)
         program = self._codebook.programs[index]
         assert program is not None
-        self._engine.set_program(index, program.address, program.base, program.nbytes)
+        self._engine.set_program(index, program.address, program.base, program.nbytes, program.notes_addresses)
 
     def remove_code(self, address: int) -> None:
         """Forget a range; nothing may run in it."""
@@ -94,13 +111,18 @@ class NativeExecutor(LocalTracing):
         try:
             with promised(waves, f"kernel {spec.kernel}, with {slots.count} workgroups resident,"):
                 slots.clear()
-                self._to_end(runner, spec, slots, started + timeout if timeout is not None else None, progress)
+                try:
+                    self._to_end(runner, spec, slots, started + timeout if timeout is not None else None, progress)
+                finally:
+                    runner.drain()
         except KeyboardInterrupt:
             raise LaunchInterrupted(f"kernel {spec.kernel} was interrupted: {self._standing(spec, slots)}") from None
         ended = time.perf_counter()
         instructions = self._block.long("instructions")
         worker = worker_stats("inline", None, spec.workgroups, instructions, ended - busy, ended - started)
         stats = launch_stats([worker], self._library.compiled - compiled, self._codebook.decode_seconds - decoding)
+        if self._helpers is not None:
+            stats["async"] = self._helpers.statistics(self._engine.async_counters())
         return DispatchResult(instructions, ended - started, stats)
 
     def _to_end(
@@ -109,6 +131,8 @@ class NativeExecutor(LocalTracing):
         done = False
         while not done:
             done = runner.step()
+            if self._helpers is not None:
+                self._helpers.update()
             if progress is not None:
                 progress(self._block.long("completed"), spec.workgroups)
             if not done and deadline is not None and time.perf_counter() > deadline:
@@ -128,10 +152,14 @@ class NativeExecutor(LocalTracing):
             if self._segment is not None:
                 self._segment.close()
             self._segment = Segment.create("waves", nbytes)
+            if self._helpers is not None:
+                self._engine.set_waves(self._helpers.add_waves(self._segment.name), self._segment.address)
         return Slots(self._segment.bytes, slot_layout(spec), count, self.wave_size)
 
     def close(self) -> None:
         """Release shared memory and programs."""
+        if self._helpers is not None:
+            self._helpers.close()
         self._codebook.close()
         if self._segment is not None:
             self._segment.close()

@@ -8,6 +8,7 @@ import numpy as np
 
 from rjemu.errors import DecodeError
 from rjemu.exec.layout import RECORD_BYTES, RECORD_HANDLER
+from rjemu.exec.plans import ProgramNotes
 from rjemu.exec.records import encode_record
 from rjemu.isa.decoder import Decoder
 from rjemu.isa.instruction import Instruction
@@ -29,12 +30,16 @@ class Program:
     """One executable range. records: uint8 [dwords + sentinels, RECORD_BYTES] in a shared segment; `address` is the
     records' host address, `base` and `nbytes` the range's GPU address and size."""
 
-    def __init__(self, target: str, base: int, code: np.ndarray, wave: int) -> None:
-        """code: uint8 view of the range in device memory, read again whenever something is decoded."""
+    def __init__(
+        self, target: str, base: int, code: np.ndarray, wave: int, registers: Callable[[Instruction], tuple[int, int]] | None
+    ) -> None:
+        """code: uint8 view of the range in device memory, read again whenever something is decoded. registers: what an
+        instruction reads and writes, as sets of vector registers; with it, the program has notes (`exec.plans`)."""
         self.base = base
         self.nbytes = len(code)
         self._code = code
-        self._wave = wave
+        self.wave_size = wave
+        self._registers = registers
         self._decoder = Decoder(target)
         self._dwords = self.nbytes // 4
         self._segment = Segment.create("program", (self._dwords + _SENTINELS) * RECORD_BYTES)
@@ -42,8 +47,19 @@ class Program:
         self.address = self._segment.address
         self.segment_name = self._segment.name
         self._reserved: set[int] = set()
+        self.notes = None if registers is None else ProgramNotes(self._dwords + _SENTINELS)
         self._snapshot = b""
         self.instructions: dict[int, Instruction] = {}
+
+    @property
+    def notes_segment(self) -> str:
+        """The name of the notes' segment, "" if there are none."""
+        return "" if self.notes is None else self.notes.segment_name
+
+    @property
+    def notes_addresses(self) -> tuple[int, int]:
+        """Host addresses of the sites and notes, 0 if there are none."""
+        return (0, 0) if self.notes is None else self.notes.addresses
 
     def contains(self, pc: int) -> bool:
         return self.base <= pc < self.base + self.nbytes
@@ -52,9 +68,21 @@ class Program:
         """The instruction at a GPU address, from the bytes as they are now. DecodeError if there is none."""
         return self._decoder.decode(self._code.tobytes(), pc - self.base)
 
+    def code_at(self, pc: int, nbytes: int) -> bytes:
+        """The bytes of code at an address, as they are now."""
+        return self._code[pc - self.base : pc - self.base + nbytes].tobytes()
+
+    def row(self, pc: int) -> int:
+        """The number of the record of an address."""
+        return (pc - self.base) // 4
+
+    def record_at(self, pc: int) -> bytes:
+        """The record of a decoded instruction."""
+        return self.records[self.row(pc)].tobytes()
+
     def handler_at(self, pc: int) -> int:
         """The handler number of a decoded record, 0 where nothing is decoded."""
-        return int(self.records[(pc - self.base) // 4, RECORD_HANDLER : RECORD_HANDLER + 4].view(np.uint32)[0])
+        return int(self.records[self.row(pc), RECORD_HANDLER : RECORD_HANDLER + 4].view(np.uint32)[0])
 
     def handlers(self) -> list[int]:
         """The handler numbers of everything decoded."""
@@ -92,9 +120,11 @@ class Program:
         return found
 
     def _place(self, pc: int, instr: Instruction, number: int) -> int:
-        row = (pc - self.base) // 4
+        row = self.row(pc)
         self._reserve(row * RECORD_BYTES)
-        record = encode_record(self._bounded(pc, instr), number, self._wave)
+        if self.notes is not None and self._registers is not None:
+            self.notes.note(row, *self._registers(instr))
+        record = encode_record(self._bounded(pc, instr), number, self.wave_size)
         self.records[row] = np.frombuffer(record, np.uint8)
         self.instructions[pc] = instr
         return number
@@ -123,9 +153,13 @@ class Program:
         if not self.instructions or self._code.tobytes() == self._snapshot:
             return False
         self.records[:] = 0
+        if self.notes is not None:
+            self.notes.clear()
         self.instructions.clear()
         return True
 
     def close(self) -> None:
+        if self.notes is not None:
+            self.notes.close()
         del self.records, self._code
         self._segment.close()

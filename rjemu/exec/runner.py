@@ -33,6 +33,7 @@ class Code(Protocol):
     def text(self, pc: int) -> str: ...
     def nearest(self, address: int) -> str: ...
     def refresh(self) -> None: ...
+    def start_helpers(self) -> None: ...
 
 
 class Runner:
@@ -78,6 +79,10 @@ class Runner:
             if time.perf_counter() - started > seconds:
                 return False
 
+    def drain(self) -> None:
+        """Wait for the matrix instructions that helpers have of this dispatch, before it is left unfinished."""
+        self._engine.drain(self._slots.address, self._slots.stride, self._slots.waves_offset)
+
     def _event(self) -> None:
         """Cure what took a wave out of the loop, or raise."""
         slot = self._engine.turn_slot
@@ -94,6 +99,9 @@ class Runner:
             self._record(MODE, pc, began)
         elif name == "icache":
             self._code.refresh()
+        elif name == "helpers":
+            self._code.start_helpers()
+            self._engine.helpers_started()
         elif name == "outside":
             target = self._engine.long("fault_address")
             index = self._code.program_of(target)

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import time
 
+from rjemu.exec.async_turn import write_async_turn
+from rjemu.exec.handoff import write_handoff
+from rjemu.exec.helper_job import write_run_job
 from rjemu.exec.ir import IrLanes, Module, Ptr
 from rjemu.exec.layout import (
     CTX,
@@ -49,7 +52,7 @@ from rjemu.exec.layout import (
     WAVE_HALTED,
     WAVE_RUNNING,
 )
-from rjemu.exec.structures import Native
+from rjemu.exec.structures import Native, repeats
 from rjemu.isa.lanes import TYPES, Value
 
 FLAT_SCRATCH_CODE = 102
@@ -60,12 +63,17 @@ ADMISSION_COST = 64
 WORKGROUP_DONE, WORKGROUP_SLICE, WORKGROUP_EVENT, WORKGROUP_DEADLOCK = 0, 1, 2, 3
 
 
-def scheduler_text(module: Module, wave: int) -> str:
-    """The run time's IR module: functions run, turn, undecoded and exchange."""
+def scheduler_text(module: Module, wave: int, *, asynchronous: bool = False) -> str:
+    """The run time's IR module: functions run, turn, undecoded and exchange. asynchronous: with what gives matrix
+    instructions to helpers (`exec.async_turn`), what helpers run (`exec.helper_job`) and `exec.handoff`."""
     _write_undecoded(module, wave)
     _write_turn(module, wave)
     _write_release(module, wave)
-    _write_workgroup(module, wave)
+    if asynchronous:
+        write_handoff(module)
+        write_async_turn(module, wave)
+        write_run_job(module)
+    _write_workgroup(module, wave, "@turn_async" if asynchronous else "@turn")
     _write_start_wave(module, wave)
     _write_take(module, wave)
     _write_admit(module, wave)
@@ -108,9 +116,9 @@ def _write_turn(module: Module, wave: int) -> None:
         with b.if_(after == 0, rarely=True):
             event.set(b.get(ctx, CTX, "event"))
             step = b.load_value(b.offset(record, RECORD_STEP), "u32").to("u64")
-            repeats = _repeats(b, event.get())
-            position.set(b.select(repeats, position.get(), position.get() + step))
-            left.set(b.select(repeats, left.get() + 1, left.get()))
+            again = repeats(b, event.get())
+            position.set(b.select(again, position.get(), position.get() + step))
+            left.set(b.select(again, left.get() + 1, left.get()))
         b.break_if(after == 0)
         position.set(after)
         b.break_if(left.get() == 0)
@@ -119,14 +127,6 @@ def _write_turn(module: Module, wave: int) -> None:
     b.put(w, WAVE, "instructions", b.get(w, WAVE, "instructions", "u64") + done)
     b.ret(event.get())
     b.finish("turn", "i32", "ptr %ctx, ptr %w, i32 %quantum")
-
-
-def _repeats(b: Native, event: Value) -> Value:
-    """b1: events after which the same instruction is executed again (or never was)."""
-    result = event == EVENTS["undecoded"]
-    for name in ("outside", "memory", "misaligned", "illegal", "unsupported"):
-        result = result | (event == EVENTS[name])
-    return result
 
 
 def _write_release(module: Module, wave: int) -> None:
@@ -143,7 +143,7 @@ def _write_release(module: Module, wave: int) -> None:
     b.finish("release", "void", "ptr %slot, ptr %waves")
 
 
-def _write_workgroup(module: Module, wave: int) -> None:
+def _write_workgroup(module: Module, wave: int, turn: str) -> None:
     """i32 workgroup(ctx, dispatch, slot, slice*): run one workgroup's waves in turns. *slice counts down."""
     b = Native(module, wave)
     ctx, dispatch, slot, budget = Ptr("%ctx"), Ptr("%dispatch"), Ptr("%slot"), Ptr("%budget")
@@ -165,7 +165,7 @@ def _write_workgroup(module: Module, wave: int) -> None:
         w = b.offset(waves, index.get().to("u64") * WAVE_BYTES)
         with b.if_(b.get(w, WAVE, "state") == WAVE_RUNNING):
             ran.set(ran.get() + 1)
-            event = b.variable("u32", b.make(count.type, 1, b.call("@turn", "i32", [ctx, w, quantum])))
+            event = b.variable("u32", b.make(count.type, 1, b.call(turn, "i32", [ctx, w, quantum])))
             with b.if_(event.get() != 0):
                 _on_event(b, ctx, dispatch, slot, w, waves, event.get(), index.get(), budget)
         index.set(index.get() + 1)

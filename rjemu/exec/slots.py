@@ -15,7 +15,7 @@ class Slots:
 
     def __init__(self, memory: np.ndarray, layout: tuple[int, int], count: int, wave_size: int) -> None:
         """layout: as `prepare.slot_layout`."""
-        self._waves_offset, self.stride = layout
+        self.waves_offset, self.stride = layout
         self.memory = memory
         self.address = memory.ctypes.data
         self.count = count
@@ -31,7 +31,7 @@ class Slots:
         return int(self.memory[at : at + 4].view(np.uint32)[0])
 
     def wave(self, slot: int, number: int) -> WaveState:
-        at = slot * self.stride + self._waves_offset + number * WAVE_BYTES
+        at = slot * self.stride + self.waves_offset + number * WAVE_BYTES
         return WaveState(self.memory[at : at + WAVE_BYTES], self._wave_size)
 
     def workgroup(self, slot: int) -> Size3:

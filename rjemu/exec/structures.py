@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rjemu.exec.ir import IrLanes, Ptr
+from rjemu.exec.layout import EVENTS
 from rjemu.isa.lanes import Value
 
 
@@ -45,3 +46,11 @@ class Native(IrLanes):
     def invoke(self, callee: str, type_name: str, arguments: list[Value | Ptr]) -> Value:
         """Call a function with a scalar result."""
         return self.make(self.const(type_name, 0).type, 1, self.call(callee, f"i{type_name[1:]}", arguments))
+
+
+def repeats(b: Native, event: Value) -> Value:
+    """b1: events after which the same instruction is executed again (or never was)."""
+    result = event == EVENTS["undecoded"]
+    for name in ("outside", "memory", "misaligned", "illegal", "unsupported"):
+        result = result | (event == EVENTS[name])
+    return result

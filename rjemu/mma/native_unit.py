@@ -47,7 +47,7 @@ class _Multiplication:
         self._layout = product.layout
         self._n = product.layout.n
         self._size = product.layout.bits // 8
-        self._target = b.operand_ptr(product.d)
+        self._target = b.result_ptr(product.d)
         self._found_nan = b.stack("i32")
         self._bytes = multiplies_bytes(b, product)
         read = unpack_bytes if self._bytes else unpack

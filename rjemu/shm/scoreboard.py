@@ -30,26 +30,29 @@ HEADER = {"free": 0, "free_high": 64, "helpers": 128}
 """Two u64 words of free bits, each in its own cache line: helpers 0-63 and 64-127. helpers: u32, how many there are."""
 
 HELPER = {
-    # The job: one cache line, with the state, so that publishing moves one line.
+    # The job is in one cache line with the state, so that publishing it moves one line.
     "state": 0,  # u32
-    "count": 4,  # u32: matrix instructions
+    "count": 4,  # u32: matrix instructions; none in an empty job
     "first": 8,  # u32: the first one's number in the plan
     "plan": 12,  # u32
     "place": 16,  # u64: the wave's offset in its segment
     "segment": 24,  # u32: number of the wave's segment
     "fp_class": 28,  # u32
     "fp_control": 32,  # u64: the issuer's host floating-point control register
-    "owner": 40,  # u32: 1 + number of the process that holds the helper, 0 if free
-    # What only recovery looks at.
-    "whole": 64,  # u32: every result of the job is in the buffer
-    # The helper itself.
-    "pid": 128,  # u32
-    "cpu": 132,  # u32
-    "lost": 136,  # u32: it has died, and nobody holds a job of it any more
-    "jobs": 144,  # u64
-    "mmas": 152,  # u64
-    "busy_ticks": 160,  # u64
-    "wakeups": 168,  # u64: how often it has slept and been woken
+    "sequence": 40,  # u32: counts the helper's jobs
+    # What only issuers use, and what only the helper writes, lie apart: hosts fetch cache lines in pairs.
+    "owner": 256,  # u32: number of the process that holds the helper, 0 if free
+    "strikes": 260,  # u32: how often in a row, about, it was so slow that somebody slept
+    "rest": 264,  # u32: how often it is to be passed over because of that
+    "whole": 512,  # u32: the number of the last job whose results were all in the buffers
+    "pid": 516,  # u32
+    "cpu": 520,  # u32
+    "ready": 524,  # u32: it has announced itself
+    "lost": 528,  # u32: it has died, and nobody holds a job of it any more
+    "jobs": 536,  # u64
+    "mmas": 544,  # u64
+    "busy_ticks": 552,  # u64
+    "wakeups": 560,  # u64: how often it has slept and been woken
     "results": 4096,  # JOB_MMAS buffers of RESULT_BYTES
 }
 HELPER_BYTES = 4096 + JOB_MMAS * RESULT_BYTES
@@ -69,7 +72,7 @@ class Scoreboard:
         """A scoreboard with no helper free yet: each announces itself."""
         if not 1 <= helpers <= MAX_HELPERS:
             raise ValueError(f"{helpers} helpers: expected 1 to {MAX_HELPERS}")
-        board = cls(Segment.create("scoreboard", HEADER_BYTES + helpers * HELPER_BYTES))
+        board = cls(Segment.create("scoreboard", HEADER_BYTES + helpers * HELPER_BYTES, reserve=True))
         board._words[HEADER["helpers"] // 4] = helpers
         return board
 

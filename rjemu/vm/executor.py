@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from rjemu.config import MachineConfig, ThreadAllocation, resolve_execution_threads
 from rjemu.errors import ConfigError, UsageError
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
 from rjemu.exec.trace import TraceRow
 from rjemu.isa.tables import FAMILIES
+from rjemu.shm.scoreboard import MAX_HELPERS
 
 Progress = Callable[[int, int], None]
 """Called now and then during a launch with workgroups finished and workgroups in all."""
@@ -64,14 +65,28 @@ def executor_factory(name: str, workers: Workers, config: MachineConfig) -> Call
     if name != "native":
         raise UsageError(f"no executor {name!r}: expected 'native' or 'reference'")
     threads = execution_threads(workers, config)
+    helpers = helper_factory(threads, config)
     if threads is None:
         from rjemu.exec.native import NativeExecutor
 
-        return NativeExecutor
+        return partial(NativeExecutor, helpers=helpers)
     from rjemu.workers.pool import PoolExecutor
     from rjemu.workers.roles import roles
 
-    return partial(PoolExecutor, workers=roles(threads.num_threads, threads.cpu_dispatch_threads, config.devices))
+    crew = roles(threads.num_threads, threads.cpu_dispatch_threads, config.devices)
+    return partial(PoolExecutor, workers=crew, helpers=helpers)
+
+
+def helper_factory(threads: ThreadAllocation | None, config: MachineConfig) -> Callable[..., Any] | None:
+    """What makes the helpers for matrix instructions; None where there are none (inline: unless they are asked for)."""
+    from rjemu.mma.candidates import supports_async
+
+    count = (config.threads.async_helper_threads or 0) if threads is None else threads.async_helper_threads
+    if count == 0 or not supports_async(config.target):
+        return None
+    from rjemu.workers.helpers import HelperPool
+
+    return partial(HelperPool, min(count, MAX_HELPERS), config.async_window or 0)
 
 
 def execution_threads(workers: Workers, config: MachineConfig) -> ThreadAllocation | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rjemu.exec.layout import DISPATCH_BYTES, fields
+from rjemu.exec.layout import ASYNC_COUNTERS, DISPATCH_BYTES, fields
 from rjemu.exec.prepare import DispatchBlock
 from rjemu.shm.segment import Segment
 
@@ -52,9 +52,10 @@ PART = fields(
     ("busy_ns", 8),
     ("started_ns", 8),  # CLOCK_MONOTONIC
     ("ended_ns", 8),
+    *((name, 8) for name in ASYNC_COUNTERS),
 )
 """What a worker does, or did, in the dispatch of a slot."""
-PART_BYTES = 64
+PART_BYTES = -(-PART["end"] // 64) * 64
 
 OPEN, CLOSED = 1, 0
 SLOT_HEADER = fields(

@@ -20,10 +20,11 @@ from rjemu.shm.segment import Segment
 from rjemu.workers.affinity import NO_CPU, assign, available_cpus, placement
 from rjemu.workers.control import DISPATCH_SLOTS, Control, Record
 from rjemu.workers.entry import FAILED
+from rjemu.workers.helpers import HelperPool
 from rjemu.workers.part import share
 from rjemu.workers.roles import Role
 from rjemu.workers.start import start_worker
-from rjemu.workers.worker import WAVES_BYTES, Setup, wave_memory
+from rjemu.workers.worker import WAVES_BYTES, Setup, owner_of, wave_memory
 
 LOOK_SECONDS = 0.05
 """How often a waiting launcher looks at the clock, and whether all workers are alive."""
@@ -87,14 +88,23 @@ class _Member:
 class Crew:
     """The workers of a machine. Calls may come from several threads."""
 
-    def __init__(self, control: Control, roles: Sequence[Role], template: dict[str, Any], runtime: Runtime) -> None:
-        """template: the fields of `Setup` that all workers have in common."""
+    def __init__(
+        self,
+        control: Control,
+        roles: Sequence[Role],
+        template: dict[str, Any],
+        runtime: Runtime,
+        helpers: HelperPool | None = None,
+    ) -> None:
+        """template: the fields of `Setup` that all workers have in common; helpers: those that run matrix instructions for
+        the workers."""
         if not roles:
             raise UsageError("a machine needs at least one worker")
         self._control = control
         self._roles = roles
         self._template = template
         self._runtime = runtime
+        self._helpers = helpers
         self._cpus = assign(len(roles), placement(available_cpus()))
         self._members: list[_Member | None] = [None] * len(roles)
         self._load = [0] * len(roles)  # dispatches that each is invited to
@@ -127,7 +137,15 @@ class Crew:
         member = self._members[index]
         if member is None:
             waves = Segment.create("waves", DISPATCH_SLOTS * WAVES_BYTES)
-            setup = Setup(index=index, role=self._roles[index], cpu=self._cpus[index], waves=waves.name, **self._template)
+            number = 0 if self._helpers is None else self._helpers.add_waves(waves.name)
+            setup = Setup(
+                index=index,
+                role=self._roles[index],
+                cpu=self._cpus[index],
+                waves=waves.name,
+                wave_segment=number,
+                **self._template,
+            )
             record = self._control.workers[index]
             record.set_word("ready", 0)
             record.set_word("cpu", setup.cpu)
@@ -241,6 +259,8 @@ class Crew:
             text = f"worker {name} did not start, {member.failed_starts} times: {reason}"
         record.set_word("ready", 0)
         self._runtime.exchange(record.field_address("active"), 0)
+        if self._helpers is not None:
+            self._helpers.reclaim(owner_of(member.setup.index))
         for k in range(DISPATCH_SLOTS):
             if slots >> k & 1:
                 lost(k, WorkerLost(text))

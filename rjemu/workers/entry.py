@@ -10,11 +10,9 @@ FAILED = "failed"
 
 
 def run_worker(setup: bytes, connection: Any) -> None:
-    """Run a worker, whose `rjemu.workers.worker.Setup` comes pickled, until it ends."""
+    """Run a worker or helper, whose `Setup` or `HelperSetup` comes pickled, until it ends."""
     try:
-        from rjemu.workers.worker import worker_main
-
-        worker_main(pickle.loads(setup), connection)
+        pickle.loads(setup).run(connection)
     except Exception as error:
         connection.send((FAILED, f"{type(error).__name__}: {error}"))
         raise SystemExit(1) from error

@@ -63,6 +63,10 @@ class Part:
         finally:
             self._publish(started)
 
+    def drain(self) -> None:
+        """Wait for the matrix instructions that helpers have of the workgroups here."""
+        self._runner.drain()
+
     def _publish(self, started: int) -> None:
         record, engine = self._record, self.engine
         now = time.monotonic_ns()
@@ -71,3 +75,5 @@ class Part:
         record.set_long("instructions", engine.long("instructions_done"))
         record.set_long("busy_ns", record.long("busy_ns") + now - started)
         record.set_long("ended_ns", now)
+        for name, value in engine.async_counters().items():
+            record.set_long(name, value)

@@ -15,7 +15,8 @@ from rjemu.exec.codebook import Codebook
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec, launch_stats, worker_stats
 from rjemu.exec.engine import Runtime, runtime_object
 from rjemu.exec.handlers import HandlerLibrary
-from rjemu.exec.layout import class_key
+from rjemu.exec.layout import ASYNC_COUNTERS, class_key
+from rjemu.exec.native import HelperFactory
 from rjemu.exec.prepare import slot_layout
 from rjemu.exec.trace import ALREADY_TRACED, TraceRow
 from rjemu.shm import futex
@@ -23,6 +24,7 @@ from rjemu.shm.room import Ranges, promised
 from rjemu.shm.vram import Vram
 from rjemu.workers.control import CLOSED, DISPATCH_SLOTS, OPEN, Control
 from rjemu.workers.crew import LOOK_SECONDS, Crew
+from rjemu.workers.helpers import HelperPool
 from rjemu.workers.part import resident_slots
 from rjemu.workers.roles import Role
 from rjemu.workers.start import start_server
@@ -34,7 +36,7 @@ Progress = Callable[[int, int], None]
 STOP_SECONDS = 5.0
 """How long workers may take to leave a dispatch that is stopped before they are killed."""
 
-_ASKABLE = frozenset({"mode_class", "decode", "instruction", "text", "nearest", "refresh"})
+_ASKABLE = frozenset({"mode_class", "decode", "instruction", "text", "nearest", "refresh", "start_helpers"})
 
 
 class PoolExecutor:
@@ -45,14 +47,25 @@ class PoolExecutor:
     concurrent_launches = DISPATCH_SLOTS
 
     def __init__(
-        self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None = None, workers: Sequence[Role]
+        self,
+        vram: Vram,
+        target: str,
+        *,
+        lds_bytes: int,
+        cache_dir: Path | None = None,
+        workers: Sequence[Role],
+        helpers: HelperFactory | None = None,
     ) -> None:
+        """helpers: makes the helpers that run matrix instructions for the workers."""
         start_server()
         cache = HandlerCache(cache_dir)
-        runtime_code = runtime_object(cache, self.wave_size)
-        self._runtime = Runtime(runtime_code)
+        runtime_code = runtime_object(cache, self.wave_size, asynchronous=helpers is not None)
+        self._runtime = Runtime(runtime_code, asynchronous=helpers is not None)
         self._library = HandlerLibrary(target, self.wave_size, cache, self._runtime.undecoded)
-        self._codebook = Codebook(vram, target, self._library)
+        self._helpers: HelperPool | None = None
+        if helpers is not None:
+            self._helpers = helpers(target, cache, runtime_code, self._runtime, self._library, len(workers))
+        self._codebook = Codebook(vram, target, self._library, self._helpers)
         self._control = Control.create(len(workers))
         template = {
             "wave_size": self.wave_size,
@@ -60,8 +73,9 @@ class PoolExecutor:
             "control": self._control.segment.name,
             "vram": vram.segment_name,
             "table": vram.table.segment.name,
+            "links": None if self._helpers is None else self._helpers.links,
         }
-        self._crew = Crew(self._control, workers, template, self._runtime)
+        self._crew = Crew(self._control, workers, template, self._runtime, self._helpers)
         self._free_slots = list(range(DISPATCH_SLOTS))
         self._slot_free = threading.Condition()
         self._code_lock = threading.RLock()
@@ -72,6 +86,8 @@ class PoolExecutor:
     def start(self) -> None:
         """Start all workers now, and wait until they listen. WorkerLost if one does not come up."""
         self._crew.start()
+        if self._helpers is not None:
+            self._helpers.wait_until_ready()
 
     def begin_trace(self) -> None:
         """Record what launches do from now on. UsageError if that is so already."""
@@ -128,6 +144,8 @@ class PoolExecutor:
             seconds = time.perf_counter() - started
             workers = self._statistics(k, takers, seconds)
             stats = launch_stats(workers, self._library.compiled - compiled, self._codebook.decode_seconds - decoding)
+            if self._helpers is not None:
+                stats["async"] = self._helpers.statistics(self._async_counters(k, takers))
             return DispatchResult(self._control.slots[k].block.long("instructions"), seconds, stats)
         finally:
             self._crew.dismiss(k, takers)
@@ -192,6 +210,8 @@ class PoolExecutor:
             if now - looked > LOOK_SECONDS:
                 looked = now
                 self._crew.replace_dead(self._fail)
+                if self._helpers is not None:
+                    self._helpers.update()
                 if progress is not None:
                     progress(block.long("completed"), spec.workgroups)
                 if deadline is not None and time.perf_counter() > deadline:
@@ -282,8 +302,17 @@ class PoolExecutor:
             )
         return out
 
+    def _async_counters(self, k: int, takers: Sequence[int]) -> dict[str, int]:
+        """The sums of what the workers' asynchronous loops counted in the dispatch of slot k."""
+        generation = self._control.slots[k].word("generation")
+        parts = [self._control.part(worker, k) for worker in takers]
+        took_part = [part for part in parts if part.word("generation") == generation]
+        return {name: sum(part.long(name) for part in took_part) for name in ASYNC_COUNTERS}
+
     def close(self) -> None:
         """End the workers and release everything."""
         self._crew.close()
+        if self._helpers is not None:
+            self._helpers.close()
         self._codebook.close()
         self._control.close()

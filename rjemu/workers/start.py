@@ -28,9 +28,10 @@ from multiprocess.connection import Connection
 from rjemu.workers.entry import run_worker
 
 if TYPE_CHECKING:
+    from rjemu.workers.helper import HelperSetup
     from rjemu.workers.worker import Setup
 
-_PRELOAD = ["rjemu.workers.worker"]
+_PRELOAD = ["rjemu.workers.worker", "rjemu.workers.helper"]
 ANSWER_SECONDS = 5.0
 """How long the launcher's end of a connection waits for a worker that does not read, or has begun a message, at most."""
 
@@ -48,15 +49,15 @@ def start_server() -> None:
             forkserver.ensure_running()
 
 
-def start_worker(setup: Setup) -> tuple[Any, Connection]:
-    """A running worker (a `multiprocess` process) and the launcher's end of its connection."""
+def start_worker(setup: Setup | HelperSetup) -> tuple[Any, Connection]:
+    """A running worker or helper (a `multiprocess` process) and the launcher's end of its connection."""
     context = multiprocess.get_context("forkserver")
     with _lock, _without_main_module():
         context.set_forkserver_preload(_PRELOAD)
         here, there = context.Pipe()
         _limit_waiting(here)
         arguments = pickle.dumps(setup), there
-        process = context.Process(target=run_worker, args=arguments, name=f"rjemu {setup.role.name}", daemon=True)
+        process = context.Process(target=run_worker, args=arguments, name=f"rjemu {setup.name}", daemon=True)
         process.start()
         there.close()
         # `multiprocess` terminates the daemons that it knows of at exit, also at a forked child's, and keeps those that

@@ -20,6 +20,8 @@ from rjemu.errors import KernelFault
 from rjemu.exec.engine import Engine, Runtime
 from rjemu.exec.handlers import HandlerTable
 from rjemu.exec.journal import DropProgram, Entry, NewProgram
+from rjemu.exec.layout import RECORD_BYTES
+from rjemu.exec.plans import note_addresses
 from rjemu.exec.runner import PAUSE_SECONDS
 from rjemu.exec.trace import WAIT
 from rjemu.isa.instruction import Instruction
@@ -49,6 +51,16 @@ TURN_SECONDS = 0.004
 
 
 @dataclass(frozen=True)
+class HelperLinks:
+    """Where a machine's helpers are reached: the names of the scoreboard's and the plans' segments; window: see
+    `Engine.connect`."""
+
+    scoreboard: str
+    plans: str
+    window: int
+
+
+@dataclass(frozen=True)
 class Setup:
     """What a worker needs to start."""
 
@@ -61,15 +73,51 @@ class Setup:
     vram: str
     table: str
     waves: str
+    wave_segment: int
+    links: HelperLinks | None
+
+    @property
+    def name(self) -> str:
+        return self.role.name
+
+    def run(self, connection: Connection) -> None:
+        """The life of the process."""
+        worker_main(self, connection)
 
 
 class LauncherGone(Exception):
     """The launcher has ended, or wants this worker to end."""
 
 
+def owner_of(worker: int) -> int:
+    """The number by which the scoreboard knows a worker."""
+    return worker + 1
+
+
 def wave_memory(waves: Segment, k: int) -> np.ndarray:
     """uint8 [WAVES_BYTES]: a worker's wave memory for dispatch slot k."""
     return waves.bytes[k * WAVES_BYTES : (k + 1) * WAVES_BYTES]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """A program as this process has it: its records' segment, and that of its notes where there are helpers."""
+
+    entry: NewProgram
+    segment: Segment
+    notes: Segment | None
+
+    def enter(self, engine: Engine) -> None:
+        """Let an engine execute it."""
+        entry, notes = self.entry, (0, 0)
+        if self.notes is not None:
+            notes = note_addresses(self.notes, self.segment.size // RECORD_BYTES)
+        engine.set_program(entry.index, self.segment.address, entry.base, entry.nbytes, notes)
+
+    def close(self) -> None:
+        self.segment.close()
+        if self.notes is not None:
+            self.notes.close()
 
 
 class RemoteCode:
@@ -101,6 +149,9 @@ class RemoteCode:
     def refresh(self) -> None:
         self._worker.ask(self._k, "refresh")
 
+    def start_helpers(self) -> None:
+        self._worker.ask(self._k, "start_helpers")
+
 
 class Worker:
     """The state of a worker process."""
@@ -115,13 +166,15 @@ class Worker:
         self._table = Segment.attach(setup.table)
         self._waves = Segment.attach(setup.waves)
         self._wave_memories = [wave_memory(self._waves, k) for k in range(DISPATCH_SLOTS)]
-        self._runtime = Runtime(setup.runtime)
+        self._runtime = Runtime(setup.runtime, asynchronous=setup.links is not None)
+        self._scoreboard = None if setup.links is None else Segment.attach(setup.links.scoreboard)
+        self._plans = None if setup.links is None else Segment.attach(setup.links.plans)
         self._handlers = HandlerTable(self._runtime.undecoded)
         self._engines: list[Engine] = []
         self._idle_engines: list[Engine] = []
         self._trace = WorkerTrace(self._control, setup.index)
         self._applied = 0
-        self._programs: dict[int, tuple[Segment, NewProgram]] = {}
+        self._programs: dict[int, _Mapped] = {}
         self._entered: dict[int, int] = {}
         self._parts: dict[int, Part] = {}
 
@@ -161,24 +214,25 @@ class Worker:
         if isinstance(entry, NewProgram):
             try:
                 segment = Segment.attach(entry.segment)
+                notes = Segment.attach(entry.notes) if entry.notes else None
             except FileNotFoundError:  # dropped again since: a later entry says so
                 return
-            self._programs[entry.index] = (segment, entry)
+            mapped = self._programs[entry.index] = _Mapped(entry, segment, notes)
             for engine in self._engines:
-                engine.set_program(entry.index, segment.address, entry.base, entry.nbytes)
+                mapped.enter(engine)
         elif isinstance(entry, DropProgram):
             if entry.index in self._programs:
-                segment, _ = self._programs.pop(entry.index)
+                mapped = self._programs.pop(entry.index)
                 for engine in self._engines:
                     engine.set_program(entry.index, 0, 0, 0)
-                segment.close()
+                mapped.close()
         else:
             self._handlers.apply(entry)
 
     def program_of(self, pc: int) -> int | None:
         """The index of the code range that holds an address."""
-        for index, (_, entry) in self._programs.items():
-            if entry.base <= pc < entry.base + entry.nbytes:
+        for index, mapped in self._programs.items():
+            if mapped.entry.base <= pc < mapped.entry.base + mapped.entry.nbytes:
                 return index
         return None
 
@@ -264,6 +318,7 @@ class Worker:
         self._parts[k] = Part(k, slot, self._part_records[k], engine, RemoteCode(self, k), slots, ring)
 
     def _leave(self, part: Part) -> None:
+        part.drain()
         touched = part.engine.opened * part.slots.stride
         if touched > KEPT_BYTES:
             start = part.k * WAVES_BYTES + KEPT_BYTES
@@ -282,8 +337,12 @@ class Worker:
     def _new_engine(self) -> Engine:
         bell = self._record.field_address("bell")
         engine = Engine(self._runtime, self._handlers, self._vram.address, self._table.address, bell)
-        for index, (segment, entry) in self._programs.items():
-            engine.set_program(index, segment.address, entry.base, entry.nbytes)
+        for mapped in self._programs.values():
+            mapped.enter(engine)
+        if self._scoreboard is not None and self._plans is not None and self._setup.links is not None:
+            owner = owner_of(self._setup.index)
+            engine.connect(self._scoreboard.address, self._plans.address, owner, self._setup.links.window)
+            engine.set_waves(self._setup.wave_segment, self._waves.address)
         self._engines.append(engine)
         return engine
 

@@ -92,12 +92,12 @@ def test_each_helper_is_taken_once(helpers: int) -> None:
     functions, _, _ = native()
     with board_of(helpers) as board:
         for helper in range(helpers):
-            functions["release"](board.address, helper)
+            functions["give_back"](board.address, helper)
         taken = [functions["reserve"](board.address, 0, 37) for _ in range(helpers)]
         assert sorted(taken) == list(range(helpers))
         assert taken[0] == 0
         assert functions["reserve"](board.address, 5, 3) == NOBODY
-        functions["release"](board.address, helpers - 1)
+        functions["give_back"](board.address, helpers - 1)
         assert functions["reserve"](board.address, 0, 0) == helpers - 1
 
 
@@ -105,7 +105,7 @@ def test_the_wished_helper_is_preferred() -> None:
     functions, _, _ = native()
     with board_of(128) as board:
         for helper in range(128):
-            functions["release"](board.address, helper)
+            functions["give_back"](board.address, helper)
         assert [functions["reserve"](board.address, wish, 0) for wish in (77, 3, 77, 127)] == [77, 3, 64, 127]
 
 
@@ -113,7 +113,7 @@ def test_the_choice_rotates() -> None:
     functions, _, _ = native()
     with board_of(8) as board:
         for helper in range(1, 8):
-            functions["release"](board.address, helper)
+            functions["give_back"](board.address, helper)
         assert [functions["reserve"](board.address, 0, turn) for turn in (5, 5, 7, 63)] == [5, 6, 7, 1]
 
 

@@ -70,7 +70,7 @@ def native() -> tuple[dict[str, Any], int, Loader]:
     addresses = loader.load(compile_object(handoff_text(), opt=2, optimise=True), [*HANDOFF_FUNCTIONS, "work"])
     word, long, ptr = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
     kinds = {
-        "reserve": (word, ptr, word, word), "release": (None, ptr, word), "publish": (word, ptr), "join": (word, ptr),
+        "reserve": (word, ptr, word, word), "give_back": (None, ptr, word), "publish": (word, ptr), "join": (word, ptr),
         "serve": (word, ptr, ptr, ptr), "round_trips": (long, ptr, long), "ring": (None, ptr), "ticks": (long,),
     }  # fmt: skip
     functions = {name: ctypes.CFUNCTYPE(*kind)(addresses[name]) for name, kind in kinds.items()}
@@ -80,7 +80,7 @@ def native() -> tuple[dict[str, Any], int, Loader]:
 def serve(board: Scoreboard, helper: int, env: np.ndarray) -> None:
     """Be a helper until the bell rings."""
     functions, work, _ = native()
-    functions["release"](board.address, helper)
+    functions["give_back"](board.address, helper)
     while functions["serve"](board.helper_address(helper), work, env.ctypes.data) != SERVE_BELL:
         pass
 
@@ -99,7 +99,7 @@ def issue(board: Scoreboard, jobs: int, seed: int) -> int:
         assert not status & JOIN_LOST
         if not status & JOIN_REFUSED:
             assert board.long(helper, "results") == (3 * place + 1) % (1 << 64)
-        functions["release"](board.address, helper)
+        functions["give_back"](board.address, helper)
         return 0 if status & JOIN_REFUSED else 1
 
     for _ in range(jobs):

@@ -1,0 +1,86 @@
+"""What a helper does with a job: matrix instructions on the issuer's wave, with its own code.
+
+    i32 run_job(env, slot)   0 (at once for an empty job), or REFUSED where this process lacks the code or the wave's
+                             segment; see `exec.handoff.serve`
+    void repeat(code, ctx, wave, record, n)   call a handler n times, to see what it costs
+
+The results go to the helper's buffers first. Only when all are there, and the slot says so, are they copied to the wave's
+registers: should the helper be killed, its issuer can do the job again, or copy again, even where accumulators are updated
+in place.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rjemu.exec.async_turn import copy_result
+from rjemu.exec.host_rounding import HostRounding
+from rjemu.exec.ir import Module, Ptr
+from rjemu.exec.layout import RECORD_BYTES, RECORD_HANDLER, fields, operand_slot
+from rjemu.exec.plans import PLAN_BYTES, PLAN_RECORDS
+from rjemu.exec.structures import Native
+from rjemu.isa.lanes import Value
+from rjemu.shm.scoreboard import HELPER, REFUSED
+
+ENV: Final = fields(
+    0,
+    ("tables", 8),  # host address of u64 [FP_CLASSES]: handler tables by FP class
+    ("plans", 8),
+    ("segments", 8),  # host address of u64 [MAX_SEGMENTS]: where segments of waves are mapped, 0: not here
+    ("undecoded", 8),  # address of the handler that stands for code that is missing
+    ("context", 8),  # host address of a CTX for handlers, of no other use
+)
+MAX_SEGMENTS: Final = 4096
+
+
+def write_run_job(module: Module) -> None:
+    """Add the functions to a module."""
+    b = Native(module, 1)
+    env, slot = Ptr("%env"), Ptr("%slot")
+    plan = b.offset(b.get_ptr(env, ENV, "plans"), b.get(slot, HELPER, "plan").to("u64") * PLAN_BYTES)
+    with b.if_(b.get(slot, HELPER, "count") == 0, rarely=True):
+        b.ret(b.const("u32", 0))
+    number = b.get(slot, HELPER, "segment").to("u64")
+    base = b.load_value(b.offset(b.get_ptr(env, ENV, "segments"), number << 3), "u64")
+    with b.if_(base == 0, rarely=True):
+        b.ret(b.const("u32", REFUSED))
+    w = b.address(base + b.get(slot, HELPER, "place", "u64"))
+    table = b.load_ptr(b.offset(b.get_ptr(env, ENV, "tables"), b.get(slot, HELPER, "fp_class").to("u64") << 3))
+    first, count = b.get(slot, HELPER, "first"), b.get(slot, HELPER, "count")
+    host = HostRounding(b)
+    own = host.read()
+    wanted = b.get(slot, HELPER, "fp_control", "u64").to(own.type.name)
+    with b.if_(own != wanted, rarely=True):
+        host.write(wanted)
+    record = b.stack(f"[{RECORD_BYTES} x i8]")
+    with b.count(count, "u32") as k:
+        source = b.offset(plan, (first + k).to("u64") * RECORD_BYTES + PLAN_RECORDS)
+        code = b.load_value(b.offset(table, b.load_value(b.offset(source, RECORD_HANDLER), "u32").to("u64") << 3), "u64")
+        with b.if_((code == 0) | (code == b.get(env, ENV, "undecoded", "u64")), rarely=True):
+            host.write(own)
+            b.ret(b.const("u32", REFUSED))
+        b.copy(record, source, b.const("u64", RECORD_BYTES))
+        buffer = b.offset(b.field(slot, HELPER, "results"), k.to("u64") << 12)
+        b.store_value(b.offset(record, operand_slot(0)), b.integer(buffer) - b.integer(w))
+        b.call(b.address(code).name, "ptr", [b.get_ptr(env, ENV, "context"), w, record])
+    b.store_atomic(b.field(slot, HELPER, "whole"), b.get(slot, HELPER, "sequence"), "seq_cst")
+    with b.count(count, "u32") as k:
+        copy_result(b, plan, first + k, w, slot, k)
+    _restore(b, host, own, wanted)
+    b.put(slot, HELPER, "mmas", b.get(slot, HELPER, "mmas", "u64") + count.to("u64"))
+    b.ret(b.const("u32", 0))
+    b.finish("run_job", "i32", "ptr %env, ptr %slot")
+    _write_repeat(module)
+
+
+def _restore(b: Native, host: HostRounding, own: Value, wanted: Value) -> None:
+    with b.if_(own != wanted, rarely=True):
+        host.write(own)
+
+
+def _write_repeat(module: Module) -> None:
+    b = Native(module, 1)
+    with b.count(b.argument("n", "u64")):
+        b.call("%code", "ptr", [Ptr("%ctx"), Ptr("%w"), Ptr("%record")])
+    b.ret()
+    b.finish("repeat", "void", "ptr %code, ptr %ctx, ptr %w, ptr %record, i64 %n")

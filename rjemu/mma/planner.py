@@ -1,0 +1,100 @@
+"""Groups of independent matrix instructions: found by looking ahead in decoded code, never by executing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rjemu.isa.instruction import EXEC, Instruction
+from rjemu.isa.registers import RegisterSet, reads, writes
+from rjemu.mma.candidates import Fitness, fitness
+from rjemu.shm.scoreboard import JOB_MMAS
+
+LOOKAHEAD = 8
+"""Instructions looked at after the first."""
+PAGE = 4096
+"""The bytes of code that are looked at lie in one page of so many."""
+GROUP_LIMIT = JOB_MMAS + 1
+
+_ALL_VECTORS = (1 << 512) - 1
+_BOUNDARIES = (
+    "s_branch", "s_cbranch", "s_setpc", "s_swappc", "s_call", "s_rfe", "s_endpgm", "s_barrier", "s_sethalt", "s_trap",
+    "s_setreg", "s_setkill", "s_set_gpr_idx", "s_icache_inv", "s_sleep", "s_wait_idle", "v_movrel", "s_set_vgpr_msb",
+)  # fmt: skip
+"""Instructions that no group extends over, by the beginnings of their names, beside those that write EXEC or MODE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What planning needs of an instruction. reads, writes: sets of vector registers, bit n for register n (256 on: AGPRs).
+    boundary: no group extends over it."""
+
+    fitness: Fitness
+    reads: int
+    writes: int
+    boundary: bool
+
+    def depends_on(self, other: Footprint) -> bool:
+        """Whether the two must stay in order: RAW, WAR or WAW."""
+        return bool(self.writes & (other.reads | other.writes) | self.reads & other.writes)
+
+
+def footprint(instr: Instruction, target: str) -> Footprint:
+    """The footprint of an instruction."""
+    read, written = reads(instr), writes(instr)
+    changes_exec = any(code in part for part in written.scalar for code in (EXEC, EXEC + 1))
+    boundary = instr.name.startswith(_BOUNDARIES) or changes_exec or written.mode or "pc" in instr.row.writes
+    return Footprint(fitness(instr, target), vector_set(read), vector_set(written), boundary)
+
+
+def vector_set(registers: RegisterSet) -> int:
+    """The vector registers as a set."""
+    out = 0
+    for part in registers.vector:
+        out |= (1 << part.stop) - (1 << part.start)
+    return out & _ALL_VECTORS
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Independent candidates. offsets: bytes from the first one's pc; span: bytes of code that were looked at."""
+
+    offsets: tuple[int, ...]
+    span: int
+
+
+def collect_group(pc: int, look: Callable[[int], tuple[Footprint, int] | None], bound: int = 512) -> Group:
+    """The independent group that starts with the candidate at pc.
+
+    look: the (footprint, bytes) of the instruction at an address, None where nothing is decoded. bound: vector registers
+    that the wave has; an instruction that names others ends the group. Every member could be executed at pc: no
+    instruction before it touches its registers.
+    """
+    page = pc // PAGE
+    at = pc
+    offsets: list[int] = []
+    before: list[Footprint] = []
+    outside = ~((1 << bound) - 1)
+    for _ in range(LOOKAHEAD + 1):
+        found = look(at)
+        if found is None or (at + found[1] - 1) // PAGE != page:
+            break
+        step, nbytes = found
+        if step.boundary or (step.reads | step.writes) & outside:
+            break
+        if any(step.depends_on(earlier) for earlier in before if _together(step, earlier)):
+            break
+        if step.fitness is Fitness.CANDIDATE:
+            offsets.append(at - pc)
+        elif step.fitness is not Fitness.ORDINARY:
+            break
+        before.append(step)
+        at += nbytes
+        if len(offsets) == GROUP_LIMIT:
+            break
+    return Group(tuple(offsets), at - pc)
+
+
+def _together(step: Footprint, earlier: Footprint) -> bool:
+    """Whether the order of the two matters here: that of two ordinary instructions stays as it is."""
+    return Fitness.CANDIDATE in (step.fitness, earlier.fitness)

@@ -1,0 +1,128 @@
+"""A helper process: runs matrix instructions of other processes' waves (`rjemu.shm.scoreboard`).
+
+What it needs, code and the segments that waves lie in, the launcher sends it. A job that comes before its code is refused,
+and its issuer runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+from multiprocess.connection import Connection
+
+from rjemu.exec.engine import Runtime, aligned_bytes
+from rjemu.exec.handlers import HandlerTable
+from rjemu.exec.helper_job import ENV, MAX_SEGMENTS
+from rjemu.exec.journal import Entry
+from rjemu.exec.layout import CTX
+from rjemu.shm.scoreboard import Scoreboard
+from rjemu.shm.segment import Segment
+from rjemu.workers.start import die_with_server
+
+
+@dataclass(frozen=True)
+class HelperSetup:
+    """What a helper needs to start."""
+
+    index: int
+    cpu: int
+    runtime: bytes
+    scoreboard: str
+    plans: str
+
+    @property
+    def name(self) -> str:
+        return f"helper {self.index}"
+
+    def run(self, connection: Connection) -> None:
+        """The life of the process."""
+        helper_main(self, connection)
+
+
+@dataclass(frozen=True, slots=True)
+class NewCode:
+    """Message: journal entries to apply."""
+
+    entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class NewWaves:
+    """Message: waves of segment `number` lie in the named shared segment; "" if they are gone."""
+
+    number: int
+    segment: str
+
+
+class Helper:
+    """The state of a helper process."""
+
+    def __init__(self, setup: HelperSetup, connection: Connection) -> None:
+        self._connection = connection
+        self._board = Scoreboard.attach(setup.scoreboard)
+        self._plans = Segment.attach(setup.plans)
+        runtime = Runtime(setup.runtime, asynchronous=True)
+        assert runtime.handoff is not None
+        self._runtime, self._calls = runtime, runtime.handoff
+        self._handlers = HandlerTable(runtime.undecoded)
+        self._waves: dict[int, Segment] = {}
+        self._bases = np.zeros(MAX_SEGMENTS, np.uint64)
+        self._context = aligned_bytes(-(-CTX["end"] // 8) * 8)
+        self._env = np.zeros(ENV["end"] // 8, np.uint64)
+        values = {
+            "tables": self._handlers.table_addresses.ctypes.data,
+            "plans": self._plans.address,
+            "segments": self._bases.ctypes.data,
+            "undecoded": runtime.undecoded,
+            "context": self._context.ctypes.data,
+        }
+        for name, value in values.items():
+            self._env[ENV[name] // 8] = value
+        self._index = setup.index
+        self._slot = self._board.helper_address(setup.index)
+        self._board.set_word(setup.index, "cpu", setup.cpu)
+        self._board.set_word(setup.index, "pid", os.getpid())
+
+    def serve(self) -> None:
+        """Work until the launcher ends or says so."""
+        # The first message holds the code that there is: before it, every job would be refused.
+        self._apply(self._connection.recv())
+        self._board.set_word(self._index, "lost", 0)
+        self._board.set_word(self._index, "ready", 1)
+        self._calls.give_back(self._board.address, self._index)
+        while True:
+            self._calls.serve(self._slot, self._env.ctypes.data)
+            while self._connection.poll():
+                self._apply(self._connection.recv())
+
+    def _apply(self, message: NewCode | NewWaves) -> None:
+        if isinstance(message, NewCode):
+            for entry in message.entries:
+                self._handlers.apply(entry)
+            return
+        old = self._waves.pop(message.number, None)
+        self._bases[message.number] = 0
+        if old is not None:
+            old.close()
+        if message.segment:
+            try:
+                segment = Segment.attach(message.segment)
+            except FileNotFoundError:  # gone again already: another message says so
+                return
+            self._waves[message.number] = segment
+            self._bases[message.number] = segment.address
+
+
+def helper_main(setup: HelperSetup, connection: Connection) -> None:
+    """The entry point of a helper process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_server()
+    psutil.Process().cpu_affinity([setup.cpu])
+    try:
+        Helper(setup, connection).serve()
+    except (EOFError, OSError):  # the launcher has ended, or has closed the machine
+        return
