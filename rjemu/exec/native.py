@@ -20,6 +20,7 @@ from rjemu.exec.engine import Engine, Runtime, aligned_bytes, runtime_object
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.layout import DISPATCH_BYTES, class_key
 from rjemu.exec.prepare import DispatchBlock, slot_layout
+from rjemu.exec.residency import affordable_residents
 from rjemu.exec.runner import Runner
 from rjemu.exec.slots import Slots
 from rjemu.exec.trace import LocalTracing, TraceRing
@@ -146,7 +147,7 @@ class NativeExecutor(LocalTracing):
 
     def _slots(self, spec: DispatchSpec) -> Slots:
         """Free slots for the workgroups that may be resident, in shared memory kept from dispatch to dispatch."""
-        count = min(spec.max_resident, spec.workgroups)
+        count = affordable_residents(spec, min(spec.max_resident, spec.workgroups), 1)
         nbytes = slot_layout(spec)[1] * count
         if self._segment is None or self._segment.size < nbytes:
             if self._segment is not None:

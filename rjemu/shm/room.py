@@ -58,6 +58,15 @@ def outstanding() -> int:
         return sum(promise.outstanding() for promise in _promises)
 
 
+def room_left(enough: int) -> int:
+    """Bytes of shared memory that are neither taken nor promised; `enough` if it is at least that much."""
+    with _lock:
+        left = free_bytes()
+        if enough <= left - sum(made.nbytes for made in _promises):  # even if nothing promised is there yet
+            return enough
+        return min(max(left - sum(made.outstanding() for made in _promises), 0), enough)
+
+
 @contextmanager
 def promised(promise: Promise, what: str) -> Iterator[None]:
     """Count a promise for the time of a block. OutOfMemory, naming `what`, if there is not that much shared memory."""

@@ -18,6 +18,7 @@ from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.layout import ASYNC_COUNTERS, class_key
 from rjemu.exec.native import HelperFactory
 from rjemu.exec.prepare import slot_layout
+from rjemu.exec.residency import affordable_residents
 from rjemu.exec.trace import ALREADY_TRACED, TraceRow
 from rjemu.shm import futex
 from rjemu.shm.room import Ranges, promised
@@ -130,6 +131,7 @@ class PoolExecutor:
             takers = self._crew.invite(k, spec.device, min(spec.max_resident, spec.workgroups))
             stride = slot_layout(spec)[1]
             resident = min(spec.max_resident, spec.workgroups, max(WAVES_BYTES // stride, 1) * len(takers))
+            resident = affordable_residents(spec, resident, len(takers))
             waves = Ranges(self._crew.wave_ranges(k, takers, resident, stride))
             with promised(waves, f"kernel {spec.kernel}, with {resident} workgroups resident,"):
                 self._open(k, spec, takers, resident, launch)

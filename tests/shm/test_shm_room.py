@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 
@@ -39,29 +40,62 @@ def test_a_machine_that_does_not_fit_is_not_opened(workers: object) -> None:
     assert output.endswith("[]\n")
 
 
-LAUNCHES = """
+LAUNCH = """
+import os, warnings
 from support.assemble import build
 from support.worker_kernels import COUNT, check_fill
-with rjemu.Machine("gfx950_mi355x", workers={workers!r}) as gpu:
-    check_fill(gpu)
-    kernel = gpu.load(build(COUNT, "gfx950"))["kernel"]
-    counter = gpu.zeros(1, np.uint32)
-    for grid in (1000, 20):
-        try:
-            kernel.launch(grid, 64, kernarg=np.uint64(counter.address).tobytes(), timeout=50)
-        except OutOfMemory as error:
-            print(error)
-        print(int(counter.to_host()[0]))
+gpu = rjemu.Machine("gfx950_mi355x", workers={workers!r})
+check_fill(gpu)
+kernel = gpu.load(build(COUNT, "gfx950"))["kernel"]
+counter = gpu.zeros(1, np.uint32)
+def launch(**options):
+    try:
+        kernel.launch(1000, 64, kernarg=np.uint64(counter.address).tobytes(), timeout=50, **options)
+    except OutOfMemory as error:
+        print(error)
+    print(int(counter.to_host()[0]))
 """
 
 
 @pytest.mark.parametrize("workers", ["inline", (1, 2)], ids=str)
+def test_fewer_workgroups_are_resident_where_they_do_not_fit(workers: object) -> None:
+    """1,000 resident workgroups of a wave each take 139 MB."""
+    code = """
+with warnings.catch_warnings(record=True) as caught:
+    launch()
+print(*(warning.message for warning in caught))
+gpu.close()
+"""
+    count, warning = run_in("16m", LAUNCH.format(workers=workers) + code).splitlines()
+    assert count == "1000"
+    found = re.match(
+        r"kernel kernel: /dev/shm has room for (\d+) of 1000 resident workgroups, which take 139264 bytes", warning
+    )
+    assert found is not None
+    assert 20 < int(found[1]) < 16 * (1 << 20) // 139264
+
+
+@pytest.mark.parametrize("workers", ["inline", (1, 2)], ids=str)
 def test_a_launch_that_does_not_fit_does_not_begin(workers: object) -> None:
-    """1,000 resident workgroups of a wave each take 139 MB, 20 of them 3 MB."""
-    output = run_in("16m", LAUNCHES.format(workers=workers)).splitlines()
-    assert output[0].startswith("kernel kernel, with 1000 workgroups resident, needs up to 139")
-    assert "/dev/shm has" in output[0]
-    assert output[1:] == ["0", "20"]
+    """Not even one workgroup for each worker: nothing has been written to this LDS yet."""
+    code = """
+warnings.simplefilter("ignore")
+gpu.to_device(np.ones(1, np.uint8))
+with open("/dev/shm/other", "wb", buffering=0) as other:
+    try:
+        while True: other.write(bytes(1 << 12))
+    except OSError: pass
+launch(lds_bytes=65536)
+os.unlink("/dev/shm/other")
+launch(lds_bytes=65536)
+gpu.close()
+"""
+    message, *counts = run_in("16m", LAUNCH.format(workers=workers) + code).splitlines()
+    pattern = (
+        r"kernel kernel, with [12] workgroups resident, needs up to \d+ bytes of shared memory; /dev/shm has \d+ bytes left"
+    )
+    assert re.match(pattern, message)
+    assert counts == ["0", "1000"]
 
 
 def test_arrays_fill_shared_memory_to_the_last_page() -> None:
