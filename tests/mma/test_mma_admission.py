@@ -1,0 +1,55 @@
+"""Whether giving matrix instructions away can win."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rjemu.mma.admission import LEAST_GAIN, MAX_JOBS, HandoffCost, MmaCost, shares
+
+CHEAP, DEAR = HandoffCost.of(100.0), HandoffCost.of(3000.0)
+
+
+def test_one_instruction_is_never_given_away() -> None:
+    assert shares([MmaCost(1e6, 4096)], CHEAP) == []
+
+
+def test_long_instructions_are_shared_evenly() -> None:
+    split = shares([MmaCost(100_000.0, 4096)] * 8, CHEAP)
+    assert split[0] in [(3,), (4,)]
+    assert split[2] == (2, 2, 2)
+    assert sum(split[-1]) <= 7
+
+
+def test_short_instructions_are_kept() -> None:
+    assert shares([MmaCost(20.0, 1024)] * 3, CHEAP) == []
+
+
+def test_dear_handoffs_reject_what_cheap_ones_admit() -> None:
+    costs = [MmaCost(250.0, 4096)] * 6
+    assert shares(costs, CHEAP)
+    assert shares(costs, DEAR) == []
+
+
+COSTS = st.lists(st.floats(20, 5000).map(lambda ns: MmaCost(ns, 4096)), min_size=1, max_size=9)
+
+
+@given(COSTS, st.floats(50, 5000))
+def test_shares_are_prefixes_that_leave_the_last_to_the_issuer(costs: list[MmaCost], round_trip: float) -> None:
+    found = shares(costs, HandoffCost.of(round_trip))
+    assert len(found) <= MAX_JOBS
+    for helpers, split in enumerate(found, 1):
+        assert len(split) == helpers
+        assert min(split) >= 1
+        assert sum(split) < len(costs)
+
+
+@given(COSTS, st.floats(50, 5000))
+def test_an_admitted_group_wins_by_the_model(costs: list[MmaCost], round_trip: float) -> None:
+    handoff = HandoffCost.of(round_trip)
+    total = sum(cost.nanoseconds for cost in costs)
+    for split in shares(costs, handoff)[:1]:
+        (given_,) = split
+        helper = round_trip + sum(cost.nanoseconds for cost in costs[:given_])
+        issuer = handoff.publish + sum(cost.nanoseconds for cost in costs[given_:])
+        assert max(helper, issuer) <= total * (1 - LEAST_GAIN)
