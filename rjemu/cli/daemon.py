@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from rjemu.cli.execution import add_execution_options
 from rjemu.config import load_config
 from rjemu.config.source import read_source
 from rjemu.daemon.connection import daemon_status
@@ -30,16 +31,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--config", default="gfx950_mi355x_kmd", help="preset or JSON file (default: %(default)s)")
     parser.add_argument("--socket", type=Path, metavar="PATH", help=SOCKET_HELP)
-    parser.add_argument(
-        "--workers",
-        type=_workers,
-        metavar="E/D",
-        help="engine processes, and dispatch processes per GPU plus one, of each client, or 'inline' for none; by default "
-        "as the configuration says",
-    )
-    parser.add_argument(
-        "--executor", choices=("native", "reference"), default="native", help="how to execute (default: %(default)s)"
-    )
+    add_execution_options(parser)
     parser.add_argument(
         "--max-clients", type=int, default=MAX_CLIENTS, metavar="N", help="clients at once (default: %(default)s)"
     )
@@ -69,13 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"serving {config.name} ({config.target}) at {path}", flush=True)
     daemon.serve()
     return 0
-
-
-def _workers(text: str) -> str | tuple[int, int]:
-    if text == "inline":
-        return text
-    engines, _, dispatch = text.partition("/")
-    return int(engines), int(dispatch)
 
 
 def _print_status(status: dict[str, Any], *, as_json: bool) -> None:

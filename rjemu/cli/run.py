@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from rjemu.cli.execution import add_execution_options
 from rjemu.jobs import DispatchReport, JobReport, OutputReport, load_job, run_job
 from rjemu.vm.module import Progress as ProgressCallback
 
@@ -22,15 +23,7 @@ def add_parser(subparsers: Any) -> None:
         description="Run the dispatches of a job file. The exit status is 1 if an output is not what the job expects.",
     )
     parser.add_argument("job", type=Path, metavar="JOB.toml", help="the job file; its paths are relative to its folder")
-    parser.add_argument(
-        "--executor", choices=("native", "reference"), default="native", help="how to execute (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--workers",
-        type=_workers,
-        metavar="E,D",
-        help="E engines and a dispatch width of D per GPU, or 'inline' for none (default: as the CPUs of this host allow)",
-    )
+    add_execution_options(parser)
     parser.add_argument("--stats", action="store_true", help="print what each worker did in each dispatch")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for Perfetto's or Chrome's viewer")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -58,16 +51,6 @@ def run(arguments: argparse.Namespace) -> int:
         for output in report.outputs:
             print(_output_line(output))
     return 0 if report.succeeded else 1
-
-
-def _workers(text: str) -> str | tuple[int, int]:
-    if text == "inline":
-        return text
-    try:
-        engines, dispatch = (int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither 'inline' nor two numbers, as in 1,2") from None
-    return engines, dispatch
 
 
 class _Bars:
