@@ -95,7 +95,7 @@ class ReferenceExecutor(LocalTracing):
             raise LaunchInterrupted(f"kernel {spec.kernel} was interrupted: {run.progress_text()}") from None
         seconds = time.perf_counter() - started
         worker = worker_stats("reference", None, spec.workgroups, run.wave_instructions, seconds, seconds)
-        return DispatchResult(run.wave_instructions, seconds, launch_stats([worker], 0, 0.0))
+        return DispatchResult(run.wave_instructions, seconds, launch_stats([worker]))
 
     def close(self) -> None:
         self._ranges.clear()
