@@ -22,6 +22,7 @@ COMMANDS = {
     "disasm": ("rjemu.cli.disasm", "print a code object's instructions"),
     "isa-coverage": ("rjemu.cli.isa_coverage", "count which of a target's instructions execute, and name the rest"),
     "topology": ("rjemu.cli.topology", "print the components of a configuration"),
+    "plugins": ("rjemu.cli.plugins", "list the plugins and their settings"),
     "thread-budget-table": ("rjemu.cli.thread_budget_table", "print how many processes a budget of CPUs gives"),
     "bench": ("rjemu.cli.bench", "measure rjemu against numpy on this host"),
     "daemon": ("rjemu.cli.daemon", "serve machines to other processes, or show what a running daemon serves"),

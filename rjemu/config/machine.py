@@ -33,7 +33,8 @@ class MachineConfig:
     turn among its workgroup's waves. time_slice: wave instructions after which a workgroup makes way for other residents.
     max_ticks: rocJITsu's limit of simulated time, 0 for none; nothing here counts ticks. threads: what is asked for of the
     thread policy; cpu_thread_budget: CPUs to use, None: detected. async_window: limit of instructions past the oldest matrix
-    job, None for none. plugins: name -> settings. request: the configuration as it was given, with overrides.
+    job, None for none. plugins: name -> settings; sinks: where they write
+    (`rjemu.plugins.sinks`). request: the configuration as it was given, with overrides.
     """
 
     name: str
@@ -55,6 +56,7 @@ class MachineConfig:
     cpu_thread_budget: int | None
     async_window: int | None
     plugins: Mapping[str, Any] = field(repr=False)
+    sinks: Mapping[str, Any] = field(repr=False)
     topology: Topology = field(repr=False)
     request: Mapping[str, Any] = field(repr=False)
 
@@ -131,6 +133,7 @@ class _Machine(Fields):
             cpu_thread_budget=self.number("cpu_thread_budget", least=0) or None,
             async_window=self.number("async_window", least=0) or None,
             plugins=self.object("plugins"),
+            sinks=self.object("sinks"),
             topology=topology,
             request=self.data,
         )

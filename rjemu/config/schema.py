@@ -1,7 +1,7 @@
 """The fields of a configuration that have a meaning, here or in rocJITsu. Others are kept, and warned about.
 
 Names: rocJITsu's configuration files (ROCm/rocm-systems, emulation/rocjitsu/configs) and its configuration.md.
-`wave_quantum`, `time_slice`, `async_window` and `plugins` are rjemu's own.
+`wave_quantum`, `time_slice` and `async_window` are rjemu's own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from rjemu.config.source import Source
 
-OWN_FIELDS = ("wave_quantum", "time_slice", "async_window", "plugins")
+OWN_FIELDS = ("wave_quantum", "time_slice", "async_window")
 ROCJITSU_FIELDS = (
     "exec_mode",
     "max_ticks",
@@ -23,6 +23,8 @@ ROCJITSU_FIELDS = (
     "thread_allocations",
     "vm",
     "topology",
+    "plugins",
+    "sinks",
 )
 TOP_LEVEL_FIELDS = (*OWN_FIELDS, *ROCJITSU_FIELDS)
 
@@ -41,6 +43,7 @@ DEFAULTS: Mapping[str, Any] = {
     "time_slice": 65536,
     "async_window": 0,
     "plugins": {},
+    "sinks": {},
 }
 """What a field holds that is left out. rocJITsu's schema has these defaults, but for the size of memory, which it does not
 limit, and rjemu's own fields."""

@@ -30,6 +30,7 @@ from rjemu.exec.numpy_context import NumpyContext
 from rjemu.exec.prepare import partial_dimensions, system_sgpr_flags, wave_templates
 from rjemu.exec.trace import LocalTracing
 from rjemu.exec.wave import WaveState
+from rjemu.isa.context import Semantic
 from rjemu.isa.decoder import Decoder
 from rjemu.isa.instruction import EXEC, FLAT_SCRATCH, Instruction
 from rjemu.isa.semantics.registry import semantic_of
@@ -87,7 +88,7 @@ class ReferenceExecutor(LocalTracing):
     def run(self, spec: DispatchSpec, *, timeout: float | None = None, progress: Progress | None = None) -> DispatchResult:
         """Run a dispatch to its end; raises as `NativeExecutor.run`."""
         started = time.perf_counter()
-        run = _Run(self, spec, started + timeout if timeout is not None else None)
+        run = self.begin(spec, started + timeout if timeout is not None else None)
         try:
             with self.traced(spec.kernel):
                 run.to_end(progress)
@@ -95,16 +96,20 @@ class ReferenceExecutor(LocalTracing):
             raise LaunchInterrupted(f"kernel {spec.kernel} was interrupted: {run.progress_text()}") from None
         seconds = time.perf_counter() - started
         worker = worker_stats("reference", None, spec.workgroups, run.wave_instructions, seconds, seconds)
-        return DispatchResult(run.wave_instructions, seconds, launch_stats([worker]))
+        return DispatchResult(run.wave_instructions, seconds, launch_stats([worker], 0, 0.0))
+
+    def begin(self, spec: DispatchSpec, deadline: float | None) -> Run:
+        """The dispatch, with nothing of it done. deadline: of `time.perf_counter`."""
+        return Run(self, spec, deadline)
 
     def close(self) -> None:
         self._ranges.clear()
 
 
-class _Workgroup:
+class Workgroup:
     """A resident workgroup."""
 
-    def __init__(self, run: _Run, number: int, slot: int) -> None:
+    def __init__(self, run: Run, number: int, slot: int) -> None:
         spec = run.spec
         x, y, _ = spec.grid
         self.slot = slot
@@ -115,7 +120,7 @@ class _Workgroup:
         shape = sum(1 << i for i in range(3) if partial >> i & 1 and self.id[i] == spec.grid[i] - 1)
         self.waves = [self._start(run, shape, wave) for wave in range(run.counts[shape])]
 
-    def _start(self, run: _Run, shape: int, number: int) -> NumpyContext:
+    def _start(self, run: Run, shape: int, number: int) -> NumpyContext:
         spec = run.spec
         state = WaveState.fresh(spec.wave_size)
         words = list(spec.user_sgprs)
@@ -136,10 +141,10 @@ class _Workgroup:
         state.set_word("scratch_size", spec.scratch_bytes)
         state.set_word("mode", spec.mode)
         state.set_word("wave_in_group", number)
-        return NumpyContext(state, self.memory, spec.target)
+        return run.context(self, state)
 
 
-class _Run:
+class Run:
     """One dispatch under way."""
 
     def __init__(self, executor: ReferenceExecutor, spec: DispatchSpec, deadline: float | None) -> None:
@@ -149,7 +154,11 @@ class _Run:
         self.wave_instructions = 0
         self._deadline = deadline
         self._completed = 0
-        self._resident: list[_Workgroup] = []
+        self._resident: list[Workgroup] = []
+
+    def context(self, workgroup: Workgroup, state: WaveState) -> NumpyContext:
+        """What executes a new wave's instructions."""
+        return NumpyContext(state, workgroup.memory, self.spec.target)
 
     def to_end(self, progress: Progress | None) -> None:
         total = self.spec.workgroups
@@ -158,7 +167,7 @@ class _Run:
         while self._completed < total:
             while started < total and len(self._resident) < open_slots:
                 free = next(k for k in range(open_slots) if all(w.slot != k for w in self._resident))
-                self._resident.append(_Workgroup(self, started, free))
+                self._resident.append(Workgroup(self, started, free))
                 started += 1
             for workgroup in list(self._resident):
                 if self._slice(workgroup):
@@ -169,7 +178,7 @@ class _Run:
             if progress is not None:
                 progress(self._completed, total)
 
-    def _slice(self, workgroup: _Workgroup) -> bool:
+    def _slice(self, workgroup: Workgroup) -> bool:
         """Turns of a workgroup's waves; whether it has ended (False: its time slice is used up)."""
         left = self.spec.time_slice
         while True:
@@ -190,23 +199,24 @@ class _Run:
             if self._deadline is not None and time.perf_counter() > self._deadline:
                 raise LaunchTimeout(f"kernel {self.spec.kernel} ran out of time: {self.progress_text()}")
 
-    def _turn(self, workgroup: _Workgroup, wave: NumpyContext) -> int:
+    def _turn(self, workgroup: Workgroup, wave: NumpyContext) -> int:
         """At most `wave_quantum` instructions of one wave; how many were executed."""
         for done in range(1, self.spec.wave_quantum + 1):
-            self._step(workgroup, wave)
+            self.step(workgroup, wave)
             self.wave_instructions += 1
-            if wave.left is not None and self._event(workgroup, wave):
+            if wave.left is not None and self.event(workgroup, wave):
                 return done
         return self.spec.wave_quantum
 
-    def _step(self, workgroup: _Workgroup, wave: NumpyContext) -> None:
+    def step(self, workgroup: Workgroup, wave: NumpyContext) -> None:
+        """One instruction."""
         pc = wave.state.long("pc")
-        instr = self._fetch(workgroup, wave, pc)
+        instr = self.fetch(workgroup, wave, pc)
         semantic = semantic_of(instr)
         if semantic is None:
             raise faults.unsupported(instr, self._place(workgroup, wave, None, pc, instr))
         try:
-            wave.execute(instr, semantic)
+            self.execute(wave, instr, semantic)
         except AccessError as error:
             place = self._place(workgroup, wave, error.lane, pc, instr)
             nearest = self.executor.vram.nearest(error.address)
@@ -218,7 +228,12 @@ class _Run:
         wave.state.set_long("pc", wave.next_pc)
         wave.state.set_long("instructions", wave.state.long("instructions") + 1)
 
-    def _fetch(self, workgroup: _Workgroup, wave: NumpyContext, pc: int) -> Instruction:
+    def execute(self, wave: NumpyContext, instr: Instruction, semantic: Semantic) -> None:
+        """The effects of the instruction at the wave's pc."""
+        wave.execute(instr, semantic)
+
+    def fetch(self, workgroup: Workgroup, wave: NumpyContext, pc: int) -> Instruction:
+        """The instruction at a wave's pc."""
         code = self.executor.code(pc)
         if code is None:
             raise faults.jump_fault(pc, self._place(workgroup, wave, None, pc, None))
@@ -227,7 +242,7 @@ class _Run:
         except DecodeError as error:
             raise faults.code_fault(error, self._place(workgroup, wave, None, pc, None)) from None
 
-    def _event(self, workgroup: _Workgroup, wave: NumpyContext) -> bool:
+    def event(self, workgroup: Workgroup, wave: NumpyContext) -> bool:
         """What took the wave out of the loop; whether its turn is over."""
         if wave.left == "end":
             wave.state.set_word("state", WAVE_ENDED)
@@ -239,18 +254,22 @@ class _Run:
             return wave.left in ("sleep", "yield")
         states = [other.state.word("state") for other in workgroup.waves]
         if all(state in (WAVE_BARRIER, WAVE_ENDED) for state in states):
-            for other in workgroup.waves:
-                if other.state.word("state") == WAVE_BARRIER:
-                    other.state.set_word("state", WAVE_RUNNING)
+            self.release(workgroup)
         return True
 
+    def release(self, workgroup: Workgroup) -> None:
+        """Every wave at the barrier goes on."""
+        for wave in workgroup.waves:
+            if wave.state.word("state") == WAVE_BARRIER:
+                wave.state.set_word("state", WAVE_RUNNING)
+
     def _place(
-        self, workgroup: _Workgroup, wave: NumpyContext, lane: int | None, pc: int, instr: Instruction | None
+        self, workgroup: Workgroup, wave: NumpyContext, lane: int | None, pc: int, instr: Instruction | None
     ) -> FaultPlace:
         text = "no code" if instr is None else faults.instruction_text(instr, pc)
         return FaultPlace(self.spec.kernel, workgroup.id, wave.state.word("wave_in_group"), lane, pc, text)
 
-    def _waiting(self, workgroup: _Workgroup) -> list[str]:
+    def _waiting(self, workgroup: Workgroup) -> list[str]:
         return [
             f"workgroup {workgroup.id} wave {wave.state.word('wave_in_group')} at pc {wave.state.long('pc'):#x}"
             for wave in workgroup.waves

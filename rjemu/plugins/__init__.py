@@ -1,0 +1,32 @@
+"""Plugins: observers of dispatches (docs/plugins.md)."""
+
+from __future__ import annotations
+
+from rjemu.plugins.contract import (
+    Dispatch,
+    Executed,
+    MemoryAccess,
+    Outcome,
+    Plugin,
+    RegisterAccess,
+    Step,
+    WaitCounters,
+    Wave,
+)
+from rjemu.plugins.schema import REQUIRED, Setting
+from rjemu.plugins.sinks import Sink
+
+__all__ = [
+    "REQUIRED",
+    "Dispatch",
+    "Executed",
+    "MemoryAccess",
+    "Outcome",
+    "Plugin",
+    "RegisterAccess",
+    "Setting",
+    "Sink",
+    "Step",
+    "WaitCounters",
+    "Wave",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rjemu.config import MachineConfig, ThreadAllocation, resolve_execution_threads
 from rjemu.errors import ConfigError, UsageError
@@ -13,6 +13,10 @@ from rjemu.exec.dispatch import DispatchResult, DispatchSpec
 from rjemu.exec.trace import TraceRow
 from rjemu.isa.tables import FAMILIES
 from rjemu.shm.scoreboard import MAX_HELPERS
+
+if TYPE_CHECKING:
+    from rjemu.plugins.host import PluginHost
+    from rjemu.shm.vram import Vram
 
 Progress = Callable[[int, int], None]
 """Called now and then during a launch with workgroups finished and workgroups in all."""
@@ -53,19 +57,27 @@ Workers = str | tuple[int, int] | None
 as many processes as the thread policy gives."""
 
 
-def executor_factory(name: str, workers: Workers, config: MachineConfig) -> Callable[..., Executor]:
-    """What makes the executor of that name. ConfigError for a target whose instructions rjemu does not execute."""
+def executor_factory(
+    name: str, workers: Workers, config: MachineConfig, plugins: PluginHost | None = None
+) -> Callable[..., Executor]:
+    """What makes the executor of that name: the fastest one that the hooks of the plugins allow. ConfigError for a target
+    whose instructions rjemu does not execute."""
     if config.target not in FAMILIES:
         runs = " and ".join(sorted(FAMILIES))
         raise ConfigError(f"{config.name}: rjemu does not execute {config.target} code; it executes {runs}")
+    if name not in ("native", "reference"):
+        raise UsageError(f"no executor {name!r}: expected 'native' or 'reference'")
+    if plugins is not None and (name == "reference" or plugins.steps):
+        from rjemu.plugins.step import StepExecutor
+
+        return partial(StepExecutor, host=plugins)
     if name == "reference":
         from rjemu.exec.reference import ReferenceExecutor
 
         return ReferenceExecutor
-    if name != "native":
-        raise UsageError(f"no executor {name!r}: expected 'native' or 'reference'")
     threads = execution_threads(workers, config)
-    helpers = helper_factory(threads, config)
+    synchronous = plugins is not None and not plugins.supports_async_instructions
+    helpers = None if synchronous else helper_factory(threads, config)
     if threads is None:
         from rjemu.exec.native import NativeExecutor
 
@@ -87,6 +99,22 @@ def helper_factory(threads: ThreadAllocation | None, config: MachineConfig) -> C
     from rjemu.workers.helpers import HelperPool
 
     return partial(HelperPool, min(count, MAX_HELPERS), config.async_window or 0)
+
+
+def plugin_host(config: MachineConfig) -> PluginHost | None:
+    """The configuration's plugins; None if it has none. ConfigError for plugins, settings or sinks that there cannot be."""
+    if not config.plugins:
+        return None
+    from rjemu.plugins.host import PluginHost
+
+    return PluginHost(config.plugins, config.sinks, config.target)
+
+
+def observed(executor: Executor, plugins: PluginHost, vram: Vram) -> Executor:
+    """The executor, with its dispatches told to the plugins, which it closes with itself."""
+    from rjemu.plugins.executor import PluginExecutor
+
+    return PluginExecutor(executor, plugins, vram)
 
 
 def execution_threads(workers: Workers, config: MachineConfig) -> ThreadAllocation | None:

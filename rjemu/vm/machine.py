@@ -14,7 +14,7 @@ from rjemu.errors import UsageError
 from rjemu.shm.quota import MemoryQuota
 from rjemu.shm.vram import Vram
 from rjemu.vm.device import Device
-from rjemu.vm.executor import Workers, executor_factory
+from rjemu.vm.executor import Workers, executor_factory, observed, plugin_host
 from rjemu.vm.gate import Gate
 from rjemu.vm.trace import write_trace
 
@@ -43,10 +43,13 @@ class Machine(Device):
         **overrides: Any,
     ) -> None:
         loaded = load_config(config, **overrides)
-        create = executor_factory(executor, workers, loaded)
+        plugins = plugin_host(loaded)
+        create = executor_factory(executor, workers, loaded, plugins)
         vram = Vram(loaded.vram_bytes, loaded.devices, quota)
         try:
             runs = create(vram, loaded.target, lds_bytes=loaded.lds_bytes, cache_dir=cache_dir)
+            if plugins is not None:
+                runs = observed(runs, plugins, vram)
             gate = Gate(runs.concurrent_launches)
             super().__init__(0, loaded, vram, runs, gate)
             self._others = [Device(index, loaded, vram, runs, gate) for index in range(1, loaded.devices)]

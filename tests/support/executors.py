@@ -45,8 +45,7 @@ class RecordingExecutor:
         self.on_run(spec)
         if progress is not None:
             progress(spec.workgroups, spec.workgroups)
-        worker = worker_stats("engine 0", 3, spec.workgroups, 24, 0.4, 0.5)
-        stats = launch_stats([worker], 2, 0.25, allocation=(1, 1, 0))
+        stats = launch_stats([worker_stats("engine 0", 3, spec.workgroups, 24, 0.4, 0.5)], 2, 0.25)
         return DispatchResult(wave_instructions=24, seconds=0.5, stats=stats)
 
     def close(self) -> None:
@@ -56,7 +55,7 @@ class RecordingExecutor:
 @contextmanager
 def recording() -> Iterator[None]:
     """Machines made inside get a RecordingExecutor."""
-    with mock.patch.object(machine_module, "executor_factory", lambda name, workers, config: RecordingExecutor):
+    with mock.patch.object(machine_module, "executor_factory", lambda *arguments: RecordingExecutor):
         yield
 
 

@@ -1,0 +1,71 @@
+"""Where plugins write: the configuration's `sinks`.
+
+    "sinks": { "types": ["stderr", "file"], "dir": "/tmp/out" }
+
+types: any of stderr (alone the default), stdout and file; dir: where file sinks lie, one `<plugin>.log` each, begun anew by
+every machine.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from rjemu.errors import ConfigError
+
+_KEYS = ("types", "dir")
+_TYPES = ("stderr", "stdout", "file")
+
+
+class Sink:
+    """The places that one plugin's lines go to."""
+
+    def __init__(self, streams: tuple[str, ...], path: Path | None) -> None:
+        """streams: names in `sys`, looked up at every line so that redirections hold; path: a file that is created now."""
+        self._streams = streams
+        self._file: TextIO | None = None if path is None else path.open("w", encoding="utf-8")
+
+    def line(self, text: str) -> None:
+        """Write a line, at once."""
+        for name in self._streams:
+            print(text, file=getattr(sys, name), flush=True)
+        if self._file is not None:
+            print(text, file=self._file, flush=True)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class Sinks:
+    """Makes each plugin's sink from the configuration's `sinks` object. ConfigError for what it cannot be."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        unknown = [key for key in given if key not in _KEYS]
+        if unknown:
+            raise ConfigError(f"sinks.{unknown[0]} is no setting of sinks; there are {', '.join(_KEYS)}")
+        types = given.get("types", ["stderr"])
+        if not isinstance(types, list) or not types or any(kind not in _TYPES for kind in types):
+            raise ConfigError(f"sinks.types must be a list of some of {', '.join(_TYPES)}, not {types!r}")
+        folder = given.get("dir")
+        if folder is not None and not isinstance(folder, str):
+            raise ConfigError(f"sinks.dir must be a string, not {folder!r}")
+        if "file" in types and folder is None:
+            raise ConfigError("sinks.dir is missing: sinks.types has 'file'")
+        self._streams = tuple(kind for kind in dict.fromkeys(types) if kind != "file")
+        self._folder = Path(folder) if folder is not None and "file" in types else None
+
+    def open(self, plugin: str) -> Sink:
+        """The sink of a plugin. ConfigError if its file cannot be written."""
+        if self._folder is None:
+            return Sink(self._streams, None)
+        # A plugin may be named by module and class.
+        path = self._folder / (re.sub(r"[^\w.-]", "_", plugin) + ".log")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return Sink(self._streams, path)
+        except OSError as error:
+            raise ConfigError(f"sinks.dir: cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,130 @@
+"""The step executor: the reference executor with hooks around every instruction.
+
+It runs in the launcher, one dispatch at a time, in the same turns (`wave_quantum`), with the same barriers and the same
+rotation of resident workgroups as the other executors; results are the same bits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from rjemu.exec.dispatch import DispatchResult, DispatchSpec
+from rjemu.exec.layout import WAVE_BARRIER
+from rjemu.exec.numpy_context import NumpyContext
+from rjemu.exec.reference import Progress, ReferenceExecutor, Run, Workgroup
+from rjemu.exec.wave import WaveState
+from rjemu.isa.context import Semantic
+from rjemu.isa.immediates import MAX_EXPCNT, MAX_LGKMCNT, MAX_VMCNT, waitcnt_fields
+from rjemu.isa.instruction import Instruction
+from rjemu.isa.skipping import VSKIP, is_skippable
+from rjemu.plugins.contract import Step, WaitCounters, Wave
+from rjemu.plugins.footprint import register_reads
+from rjemu.plugins.host import PluginHost
+from rjemu.plugins.observed import ObservedContext
+from rjemu.shm.vram import Vram
+
+
+class StepExecutor(ReferenceExecutor):
+    """Runs dispatches with all hooks of the host's plugins."""
+
+    def __init__(self, vram: Vram, target: str, *, lds_bytes: int, cache_dir: Path | None = None, host: PluginHost) -> None:
+        super().__init__(vram, target, lds_bytes=lds_bytes, cache_dir=cache_dir)
+        self._host = host
+        self._decoded: dict[int, tuple[bytes, Instruction]] = {}
+        self._executed: Counter[int] = Counter()
+
+    def begin(self, spec: DispatchSpec, deadline: float | None) -> Run:
+        self._executed = Counter()
+        return _StepRun(self, spec, deadline, self._host, self._decoded, self._executed)
+
+    def run(self, spec: DispatchSpec, *, timeout: float | None = None, progress: Progress | None = None) -> DispatchResult:
+        result = super().run(spec, timeout=timeout, progress=progress)
+        result.executed = dict(self._executed)
+        return result
+
+
+class _StepRun(Run):
+    """One dispatch under way. decoded: instructions met by any dispatch, with the bytes that they were made from."""
+
+    def __init__(
+        self,
+        executor: StepExecutor,
+        spec: DispatchSpec,
+        deadline: float | None,
+        host: PluginHost,
+        decoded: dict[int, tuple[bytes, Instruction]],
+        executed: Counter[int],
+    ) -> None:
+        super().__init__(executor, spec, deadline)
+        self._host = host
+        self._dispatch = host.dispatch_of(spec)
+        self._decoded = decoded
+        self._executed = executed
+
+    def context(self, workgroup: Workgroup, state: WaveState) -> NumpyContext:
+        wave = Wave(self._dispatch, workgroup.id, state.word("wave_in_group"), state, workgroup.lds)
+        self._host.call("on_wave_start", wave)
+        return ObservedContext(wave, workgroup.memory)
+
+    def fetch(self, workgroup: Workgroup, wave: NumpyContext, pc: int) -> Instruction:
+        code = self.executor.code(pc)
+        known = self._decoded.get(pc)
+        if known is not None and code == known[0]:
+            return known[1]
+        instr = super().fetch(workgroup, wave, pc)
+        assert code is not None, "fetch raises where there is no code"
+        self._decoded[pc] = code, instr
+        return instr
+
+    def execute(self, wave: NumpyContext, instr: Instruction, semantic: Semantic) -> None:
+        assert isinstance(wave, ObservedContext)
+        host, info, state = self._host, wave.wave_info, wave.state
+        step = Step(state.long("pc"), instr)
+        self._executed[step.pc] += 1
+        host.call("before_instruction", info, step)
+        skipped = state.word("mode") >> VSKIP & 1 and is_skippable(instr)
+        if host.hears("on_register_read") and not skipped:
+            wave.instr = instr
+            for read in register_reads(instr, state, wave.moves):
+                host.call("on_register_read", info, step, read)
+        super().execute(wave, instr, semantic)
+        for access in wave.accesses:
+            host.call("on_memory_access", info, step, access)
+        if host.hears("on_register_write"):
+            for write in wave.written:
+                host.call("on_register_write", info, step, write)
+        if instr.name == "s_waitcnt":
+            host.call("on_wait", info, step, wait_counters(instr.imm("simm16")))
+        if wave.left == "barrier":
+            host.call("on_barrier", info, step)
+
+    def step(self, workgroup: Workgroup, wave: NumpyContext) -> None:
+        assert isinstance(wave, ObservedContext)
+        pc = wave.state.long("pc")
+        super().step(workgroup, wave)
+        if self._host.hears("after_instruction"):
+            self._host.call("after_instruction", wave.wave_info, Step(pc, wave.instr))
+
+    def event(self, workgroup: Workgroup, wave: NumpyContext) -> bool:
+        assert isinstance(wave, ObservedContext)
+        if wave.left in ("end", "halt"):
+            self._host.call("on_wave_halt", wave.wave_info)
+        return super().event(workgroup, wave)
+
+    def release(self, workgroup: Workgroup) -> None:
+        waiting = [wave for wave in workgroup.waves if wave.state.word("state") == WAVE_BARRIER]
+        super().release(workgroup)
+        if waiting:
+            waves = tuple(wave.wave_info for wave in waiting if isinstance(wave, ObservedContext))
+            self._host.call("on_barrier_release", waves)
+
+
+def wait_counters(simm16: int) -> WaitCounters:
+    """What s_waitcnt waits for; a counter's largest value sets no limit."""
+    vmcnt, expcnt, lgkmcnt = waitcnt_fields(simm16)
+    return WaitCounters(
+        vmcnt=vmcnt if vmcnt < MAX_VMCNT else None,
+        lgkmcnt=lgkmcnt if lgkmcnt < MAX_LGKMCNT else None,
+        expcnt=expcnt if expcnt < MAX_EXPCNT else None,
+    )
