@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
 from rjemu.cli.execution import add_execution_options
 from rjemu.jobs import DispatchReport, JobReport, OutputReport, load_job, run_job
@@ -47,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         for dispatch in report.dispatches:
             print(_dispatch_line(dispatch))
             if arguments.stats:
-                print("\n".join(_stats_lines(dispatch.stats)))
+                _print_stats(dispatch.stats)
         for output in report.outputs:
             print(_output_line(output))
     return 0 if report.succeeded else 1
@@ -83,19 +85,29 @@ def _dispatch_line(dispatch: DispatchReport) -> str:
     )
 
 
-def _stats_lines(stats: dict[str, Any]) -> list[str]:
-    """A table of the workers, and what was compiled."""
-    lines = [f"  {'worker':20} {'CPU':>4} {'workgroups':>11} {'wave instr.':>13} {'busy s':>9} {'idle s':>9}"]
+def _print_stats(stats: dict[str, Any]) -> None:
+    """A table of the workers, and what else the launch's statistics say."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("worker")
+    for heading in ("CPU", "workgroups", "wave instr.", "busy s", "idle s"):
+        table.add_column(heading, justify="right")
     for worker in stats["workers"]:
-        cpu = "-" if worker["cpu"] is None else worker["cpu"]
-        lines.append(
-            f"  {worker['worker']:20} {cpu:>4} {worker['workgroups']:11} {worker['wave_instructions']:13} "
-            f"{worker['busy_seconds']:9.4f} {worker['idle_seconds']:9.4f}"
+        cpu = "-" if worker["cpu"] is None else str(worker["cpu"])
+        counts = (str(worker[name]) for name in ("workgroups", "wave_instructions"))
+        seconds = (f"{worker[name]:.4f}" for name in ("busy_seconds", "idle_seconds"))
+        table.add_row(worker["worker"], cpu, *counts, *seconds)
+    Console().print(Padding(table, (0, 0, 0, 2), expand=False))
+    engines, dispatch, helpers = (stats["allocation"][name] for name in ("engines", "dispatch", "helpers"))
+    print(
+        f"  allocation {engines}/{dispatch}/{helpers}; {stats['handlers_compiled']} handlers compiled, "
+        f"{stats['compile_seconds']:.3f} s decoding and compiling"
+    )
+    if stats["async"] is not None:
+        done = stats["async"]
+        print(
+            f"  helpers: {done['mmas_offloaded']} matrix instructions in {done['jobs']} jobs, {done['mmas_kept']} kept; "
+            f"{done['helper_busy_seconds']:.4f} s busy"
         )
-    return [
-        *lines,
-        f"  {stats['handlers_compiled']} handlers compiled, {stats['compile_seconds']:.3f} s decoding and compiling",
-    ]
 
 
 def _output_line(output: OutputReport) -> str:

@@ -79,13 +79,28 @@ class DispatchResult:
     executed: dict[int, int] = field(default_factory=dict)
 
 
-def launch_stats(workers: list[dict[str, Any]], handlers_compiled: int, compile_seconds: float) -> dict[str, Any]:
-    """The statistics of a launch, as JSON has them.
+def launch_stats(
+    workers: list[dict[str, Any]],
+    handlers_compiled: int = 0,
+    compile_seconds: float = 0.0,
+    *,
+    allocation: tuple[int, int, int] = (0, 0, 0),
+    asynchronous: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The statistics of a launch, as JSON has them: the same keys whatever runs it.
 
     workers: `worker_stats` of each that took part, or could have. handlers_compiled: native functions made for
-    instructions met for the first time; compile_seconds: that, and decoding.
+    instructions met for the first time; compile_seconds: that, and decoding. allocation: the machine's engines, dispatch
+    width of each GPU, and helpers; no engine and no width where the caller's thread runs everything. asynchronous: what
+    helpers did, None where there are none.
     """
-    return {"workers": workers, "handlers_compiled": handlers_compiled, "compile_seconds": compile_seconds}
+    return {
+        "allocation": dict(zip(("engines", "dispatch", "helpers"), allocation, strict=True)),
+        "workers": workers,
+        "handlers_compiled": handlers_compiled,
+        "compile_seconds": compile_seconds,
+        "async": asynchronous,
+    }
 
 
 def worker_stats(

@@ -121,9 +121,14 @@ class NativeExecutor(LocalTracing):
         ended = time.perf_counter()
         instructions = self._block.long("instructions")
         worker = worker_stats("inline", None, spec.workgroups, instructions, ended - busy, ended - started)
-        stats = launch_stats([worker], self._library.compiled - compiled, self._codebook.decode_seconds - decoding)
-        if self._helpers is not None:
-            stats["async"] = self._helpers.statistics(self._engine.async_counters())
+        helpers = self._helpers
+        stats = launch_stats(
+            [worker],
+            self._library.compiled - compiled,
+            self._codebook.decode_seconds - decoding,
+            allocation=(0, 0, 0 if helpers is None else helpers.board.helpers),
+            asynchronous=None if helpers is None else helpers.statistics(self._engine.async_counters()),
+        )
         return DispatchResult(instructions, ended - started, stats)
 
     def _to_end(

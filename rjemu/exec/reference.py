@@ -96,7 +96,7 @@ class ReferenceExecutor(LocalTracing):
             raise LaunchInterrupted(f"kernel {spec.kernel} was interrupted: {run.progress_text()}") from None
         seconds = time.perf_counter() - started
         worker = worker_stats("reference", None, spec.workgroups, run.wave_instructions, seconds, seconds)
-        return DispatchResult(run.wave_instructions, seconds, launch_stats([worker], 0, 0.0))
+        return DispatchResult(run.wave_instructions, seconds, launch_stats([worker]))
 
     def begin(self, spec: DispatchSpec, deadline: float | None) -> Run:
         """The dispatch, with nothing of it done. deadline: of `time.perf_counter`."""

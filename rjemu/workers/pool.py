@@ -27,7 +27,7 @@ from rjemu.workers.control import CLOSED, DISPATCH_SLOTS, OPEN, Control
 from rjemu.workers.crew import LOOK_SECONDS, Crew
 from rjemu.workers.helpers import HelperPool
 from rjemu.workers.part import resident_slots
-from rjemu.workers.roles import Role
+from rjemu.workers.roles import Role, engines_and_dispatch
 from rjemu.workers.start import start_server
 from rjemu.workers.tracing import PoolTrace
 from rjemu.workers.worker import WAVES_BYTES
@@ -76,6 +76,7 @@ class PoolExecutor:
             "table": vram.table.segment.name,
             "links": None if self._helpers is None else self._helpers.links,
         }
+        self._allocation = engines_and_dispatch(workers)
         self._crew = Crew(self._control, workers, template, self._runtime, self._helpers)
         self._free_slots = list(range(DISPATCH_SLOTS))
         self._slot_free = threading.Condition()
@@ -144,10 +145,14 @@ class PoolExecutor:
             raise
         else:
             seconds = time.perf_counter() - started
-            workers = self._statistics(k, takers, seconds)
-            stats = launch_stats(workers, self._library.compiled - compiled, self._codebook.decode_seconds - decoding)
-            if self._helpers is not None:
-                stats["async"] = self._helpers.statistics(self._async_counters(k, takers))
+            helpers = self._helpers
+            stats = launch_stats(
+                self._statistics(k, takers, seconds),
+                self._library.compiled - compiled,
+                self._codebook.decode_seconds - decoding,
+                allocation=(*self._allocation, 0 if helpers is None else helpers.board.helpers),
+                asynchronous=None if helpers is None else helpers.statistics(self._async_counters(k, takers)),
+            )
             return DispatchResult(self._control.slots[k].block.long("instructions"), seconds, stats)
         finally:
             self._crew.dismiss(k, takers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -33,3 +34,9 @@ def roles(engines: int, dispatch: int, devices: int = 1) -> list[Role]:
         of = f" of GPU {device}" if devices > 1 else ""
         out += [Role(f"dispatch {d}{of}", device, 1, 0) for d in range(1, dispatch)]
     return out
+
+
+def engines_and_dispatch(workers: Sequence[Role]) -> tuple[int, int]:
+    """(E, D) of which `roles` makes these workers."""
+    engines = sum(role.device is None for role in workers)
+    return engines, 1 + sum(role.device == 0 for role in workers)

@@ -16,7 +16,7 @@ class PoolTrace:
         self.session = TraceSession()
         self._control = control
         self._names = names
-        self._segment = Segment.create("trace", len(names) * RING_BYTES)
+        self._segment = Segment.create("trace", len(names) * RING_BYTES, reserve=True)
         control.header.set_text("trace_name", self._segment.name, SEGMENT_NAME_BYTES)
 
     def end(self) -> list[TraceRow]:

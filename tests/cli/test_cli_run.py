@@ -96,7 +96,8 @@ def test_stats_are_a_table_per_dispatch(job: Path, capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["worker", "CPU", "workgroups", "wave", "instr.", "busy", "s", "idle", "s"]
     assert lines[2].split() == ["engine", "0", "3", "2", "24", "0.4000", "0.1000"]
-    assert lines[3].strip() == "2 handlers compiled, 0.250 s decoding and compiling"
+    assert lines[3].strip() == "allocation 1/1/0; 2 handlers compiled, 0.250 s decoding and compiling"
+    assert len(lines) == 5
 
 
 @pytest.mark.parametrize("workers", ["inline", "1/2"])

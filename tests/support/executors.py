@@ -45,7 +45,8 @@ class RecordingExecutor:
         self.on_run(spec)
         if progress is not None:
             progress(spec.workgroups, spec.workgroups)
-        stats = launch_stats([worker_stats("engine 0", 3, spec.workgroups, 24, 0.4, 0.5)], 2, 0.25)
+        worker = worker_stats("engine 0", 3, spec.workgroups, 24, 0.4, 0.5)
+        stats = launch_stats([worker], 2, 0.25, allocation=(1, 1, 0))
         return DispatchResult(wave_instructions=24, seconds=0.5, stats=stats)
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -15,6 +16,9 @@ from support.worker_kernels import SQUARES, pointer
 
 import rjemu
 from rjemu.errors import UsageError
+from rjemu.exec.ir import Module
+from rjemu.exec.layout import CTX
+from rjemu.exec.scheduler import scheduler_text
 from rjemu.exec.trace import RING_BYTES, RING_EVENTS, TURN, TraceRing
 
 WORKERS = pytest.mark.parametrize("workers", ["inline", (1, 1), (2, 3)], ids=str)
@@ -91,13 +95,45 @@ def test_events_are_those_of_the_format(workers: Any, tmp_path: Path) -> None:
             ends = event["ts"] + event["dur"]
 
 
+def counting(rounds: int) -> bytes:
+    """A kernel that counts down, in 3 instructions a round."""
+    loop = "again:\n  s_sub_u32 s4, s4, 1\n  s_cmp_lg_u32 s4, 0\n  s_cbranch_scc1 again\n  s_endpgm\n"
+    return build(kernel_text(f"  s_mov_b32 s4, {rounds}\n{loop}"), "gfx950")
+
+
+@WORKERS
+def test_turns_are_the_busy_time(workers: Any, tmp_path: Path) -> None:
+    """What is busy beside them is the start of workgroups and the way to and from native code."""
+    with rjemu.Machine("gfx950_mi355x", workers=workers) as gpu:
+        kernel = gpu.load(counting(500_000))["kernel"]
+        kernel.launch(1, 64, kernarg=b"")  # decodes it
+        gpu.start()
+        with gpu.trace(tmp_path / "out.json"):
+            result = kernel.launch(16, 64, kernarg=b"")
+    found = rows(json.loads((tmp_path / "out.json").read_text()))
+    for worker in result.stats["workers"]:
+        turns = sum(event["dur"] for event in found.get(worker["worker"], []) if "workgroup" in event["args"]) / 1e6
+        assert turns <= worker["busy_seconds"]
+        if worker["workgroups"]:
+            assert turns > 0.5 * worker["busy_seconds"]
+
+
+def test_the_loop_without_a_trace_knows_nothing_of_traces() -> None:
+    """Neither the clock nor the ring: it makes no call but those that do the work."""
+    text = scheduler_text(Module(""), 64)
+    functions = {body[body.index("@") + 1 : body.index("(")]: body for body in text.split("define ")[1:]}
+    calls = {name: set(re.findall(r"call \S+ (@\w+|%)", functions[name])) for name in ("run", "run_traced")}
+    assert calls == {"run": {"@admit", "@workgroup"}, "run_traced": {"@admit", "@workgroup", "%"}}
+    for field in ("trace", "clock", "timespec"):
+        address = f"getelementptr i8, ptr %ctx, i64 {CTX[field]}\n"
+        assert address in functions["run_traced"]
+        assert address not in functions["run"]
+
+
 def test_turns_of_resident_workgroups(tmp_path: Path) -> None:
     """A workgroup whose time slice ends has several slices."""
-    loop = kernel_text(
-        "  s_movk_i32 s4, 2000\nagain:\n  s_sub_u32 s4, s4, 1\n  s_cmp_lg_u32 s4, 0\n  s_cbranch_scc1 again\n  s_endpgm\n"
-    )
     with rjemu.Machine("gfx950_mi355x", workers=(1, 1), time_slice=1000) as gpu:
-        kernel = gpu.load(build(loop, "gfx950"))["kernel"]
+        kernel = gpu.load(counting(2000))["kernel"]
         with gpu.trace(tmp_path / "out.json"):
             kernel.launch(4, 64, kernarg=b"")
     events = rows(json.loads((tmp_path / "out.json").read_text()))["engine 0"]
@@ -123,3 +159,20 @@ def test_what_does_not_fit_is_counted() -> None:
     slices = ring.slices({1: "k"})
     assert len(slices) == RING_EVENTS
     assert slices[-1].name == f"workgroup {RING_EVENTS - 1}"
+
+
+@WORKERS
+def test_statistics_have_one_shape(workers: Any) -> None:
+    engines, dispatch = (0, 0) if workers == "inline" else workers
+    for helpers in (0, 2):
+        with rjemu.Machine("gfx950_mi355x", workers=workers, async_helper_threads=helpers) as gpu:
+            stats = gpu.load(counting(1))["kernel"].launch(8, 64, kernarg=b"").stats
+        assert set(stats) == {"allocation", "workers", "handlers_compiled", "compile_seconds", "async"}
+        assert stats["allocation"] == {"engines": engines, "dispatch": dispatch, "helpers": helpers}
+        assert (stats["async"] is None) == (helpers == 0)
+        assert len(stats["workers"]) == max(engines + dispatch - 1, 1)
+        for worker in stats["workers"]:
+            keys = {"worker", "cpu", "workgroups", "wave_instructions", "busy_seconds", "idle_seconds"}
+            assert set(worker) == keys
+            assert (worker["cpu"] is None) == (workers == "inline")
+        json.dumps(stats)
