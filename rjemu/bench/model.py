@@ -5,7 +5,7 @@
 launch: the host's work for a launch and the hand-over to one worker; invitation: what each further worker adds (its bell,
 its entry, its leaving); workgroup: the mean time of one of the dispatch's W workgroups on a worker. It assumes that
 
-- every worker has a core for itself: no SMT siblings share one, and the launcher sleeps meanwhile;
+- every worker has a core for itself: no SMT siblings share one, and the launcher has one, too;
 - workers do not slow each other down: each one's registers, LDS and tiles stay in its core's own caches, and the memory's
   bandwidth suffices for all (true of kernels bound by matrix instructions, not of copies);
 - workgroups take equally long, and whole workgroups are dealt out: the last round may leave workers idle;
@@ -17,12 +17,12 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 
 from rjemu.bench.matmul import PRESET, matmul_grid
-from rjemu.bench.processes import Launch, empty_machine, matmul_machine
+from rjemu.bench.processes import empty_machine, matmul_machine
 from rjemu.bench.timing import interleaved_medians
 from rjemu.config import ThreadAllocation, load_config, resolve_execution_threads
 
@@ -46,50 +46,67 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """The matmul on so many workers: seconds of a launch, and a worker's busy seconds for each workgroup."""
+
+    seconds: float
+    workgroup: float
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
-    """A row of the allocation table: its budget, its allocation, the workers that take workgroups, the predicted seconds;
-    and the measured ones where this host has the CPUs."""
+    """A row of the allocation table: its budget, its allocation, the predicted seconds; and what was measured where this
+    host has a CPU for each worker."""
 
     budget: int
     threads: ThreadAllocation
-    workers: int
     seconds: float
-    measured: float | None
+    measured: Measured | None
 
 
-def measure_costs(repeat: int) -> Costs:
-    """The costs on this host. An invitation needs a second CPU; with one CPU it counts as nothing."""
-    x, y = matmul_grid()
-    with ExitStack() as stack:
-        matmul = stack.enter_context(matmul_machine((1, 1)))
-        launches = [
-            stack.enter_context(empty_machine((1, dispatch), dispatch)) for dispatch in range(1, min(_cpus(), 2) + 1)
-        ]
-        _, *empty = interleaved_medians((matmul, *launches), repeat)
-        workgroup = statistics.median(_busy(matmul) for _ in range(repeat)) / (x * y)
-    return Costs(empty[0], max(empty[-1] - empty[0], 0.0), workgroup, x * y)
-
-
-def _busy(launch: Launch) -> float:
-    return float(sum(worker["busy_seconds"] for worker in launch().stats["workers"]))
-
-
-def predict(costs: Costs, repeat: int) -> list[Prediction]:
-    """A prediction for each row of the preset's allocation table."""
+def allocations() -> list[tuple[int, ThreadAllocation]]:
+    """The rows of the preset's allocation table, by budget."""
     config = load_config(PRESET)
-    out = []
-    for budget in BUDGETS:
-        threads = resolve_execution_threads(config.threads, config.execution_topology, budget)
-        workers = threads.total(1) - threads.async_helper_threads
-        measured = _measured(threads, repeat) if workers <= _cpus() else None
-        out.append(Prediction(budget, threads, workers, costs.seconds(workers), measured))
-    return out
+    return [(budget, resolve_execution_threads(config.threads, config.execution_topology, budget)) for budget in BUDGETS]
 
 
-def _measured(threads: ThreadAllocation, repeat: int) -> float:
+def workers_of(threads: ThreadAllocation) -> int:
+    """Processes that take workgroups."""
+    return threads.total(1) - threads.async_helper_threads
+
+
+def predict(repeat: int) -> tuple[Costs, list[Prediction]]:
+    """The costs on this host and a prediction for each row, with samples of everything in turn. An invitation needs a
+    second CPU; with one CPU it counts as nothing."""
+    rows = allocations()
+    here = {workers_of(threads): threads for _, threads in rows if workers_of(threads) <= _cpus()}
+    with ExitStack() as stack:
+        matmuls = {workers: stack.enter_context(_timed_matmul(threads)) for workers, threads in here.items()}
+        empty = [stack.enter_context(empty_machine((1, n), n)) for n in range(1, min(_cpus(), 2) + 1)]
+        medians = interleaved_medians((*(run for run, _ in matmuls.values()), *empty), repeat)
+    x, y = matmul_grid()
+    measured = {
+        workers: Measured(seconds, statistics.median(busy[-repeat:]) / (x * y))
+        for (workers, (_, busy)), seconds in zip(matmuls.items(), medians, strict=False)
+    }
+    one, more = medians[len(matmuls)], medians[-1]
+    costs = Costs(one, max(more - one, 0.0), measured[1].workgroup, x * y)
+    return costs, [
+        Prediction(budget, threads, costs.seconds(workers_of(threads)), measured.get(workers_of(threads)))
+        for budget, threads in rows
+    ]
+
+
+@contextmanager
+def _timed_matmul(threads: ThreadAllocation) -> Iterator[tuple[Callable[[], None], list[float]]]:
+    """A launch of the matmul, and the workers' busy seconds of every launch so far."""
+    busy: list[float] = []
     with matmul_machine((threads.num_threads, threads.cpu_dispatch_threads)) as launch:
-        (seconds,) = interleaved_medians((launch,), repeat)
-    return seconds
+
+        def run() -> None:
+            busy.append(sum(worker["busy_seconds"] for worker in launch().stats["workers"]))
+
+        yield run, busy
 
 
 def _cpus() -> int:
@@ -105,7 +122,7 @@ def as_json(costs: Costs, predictions: Sequence[Prediction]) -> dict[str, object
             "dispatch": row.threads.cpu_dispatch_threads,
             "helpers": row.threads.async_helper_threads,
             "seconds": row.seconds,
-            "measured": row.measured,
+            "measured": None if row.measured is None else asdict(row.measured),
             "speed_up": predictions[0].seconds / row.seconds,
         }
         for row in predictions

@@ -61,11 +61,10 @@ def _model(arguments: argparse.Namespace) -> int:
     """Measure the model's costs, and print its rows."""
     if importlib.util.find_spec("triton") is None:
         raise UsageError("--model needs triton to be installed")
-    from rjemu.bench.model import as_json, measure_costs, predict
+    from rjemu.bench.model import as_json, predict
 
     with Console(stderr=True).status("the model's costs"):
-        costs = measure_costs(arguments.repeat)
-        predictions = predict(costs, arguments.repeat)
+        costs, predictions = predict(arguments.repeat)
     if arguments.json:
         print(json.dumps(as_json(costs, predictions), indent=2))
         return 0
@@ -74,14 +73,16 @@ def _model(arguments: argparse.Namespace) -> int:
         f"{costs.invitation * 1e6:.0f}, workgroup {costs.workgroup * 1e6:.0f}"
     )
     table = Table(box=None, pad_edge=False, caption="assumptions: docs/performance.md", caption_justify="left")
-    for heading in ("budget", "E/D/H", "predicted ms", "measured ms", "speed-up"):
+    for heading in ("budget", "E/D/H", "predicted ms", "measured ms", "speed-up", "workgroup us"):
         table.add_column(heading, justify="right")
     for row in predictions:
         threads = row.threads
         allocation = f"{threads.num_threads}/{threads.cpu_dispatch_threads}/{threads.async_helper_threads}"
-        measured = "-" if row.measured is None else f"{row.measured * 1e3:.2f}"
+        measured = workgroup = "-"
+        if row.measured is not None:
+            measured, workgroup = f"{row.measured.seconds * 1e3:.2f}", f"{row.measured.workgroup * 1e6:.0f}"
         speed_up = f"{predictions[0].seconds / row.seconds:.2f}"
-        table.add_row(str(row.budget), allocation, f"{row.seconds * 1e3:.2f}", measured, speed_up)
+        table.add_row(str(row.budget), allocation, f"{row.seconds * 1e3:.2f}", measured, speed_up, workgroup)
     Console().print(table)
     return 0
 

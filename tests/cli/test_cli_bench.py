@@ -37,7 +37,7 @@ def test_the_model_is_its_formula() -> None:
 
 
 def test_the_model_has_a_prediction_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--model", "--repeat", "1", "--json"]) == 0
+    assert main(["bench", "--model", "--repeat", "3", "--json"]) == 0
     model = json.loads(capsys.readouterr().out)
     assert [row["budget"] for row in model["rows"]] == [1, 2, 4, 8, 16, 24, 32, 34, 36, 40, 48, 64]
     assert [(row["engines"], row["dispatch"]) for row in model["rows"][:4]] == [(1, 1), (1, 2), (2, 3), (2, 7)]
@@ -45,6 +45,10 @@ def test_the_model_has_a_prediction_for_each_row(capsys: pytest.CaptureFixture[s
     for row, workers in zip(model["rows"], (1, 2, 4, 8, 16, 24, 32, 32, 32, 32, 32, 32), strict=True):
         assert row["seconds"] == pytest.approx(costs.seconds(workers))
         assert (row["measured"] is not None) == (workers <= len(os.sched_getaffinity(0)))
+    # On one worker it says what was measured: it is nearly its own busy time.
+    one = model["rows"][0]
+    assert one["measured"]["workgroup"] == costs.workgroup
+    assert one["seconds"] == pytest.approx(one["measured"]["seconds"], rel=0.5)
 
 
 def test_alu_loop_is_the_vector_instructions_that_it_counts() -> None:
