@@ -13,7 +13,8 @@ jobs are pending.
 
 from __future__ import annotations
 
-from rjemu.exec.handoff import JOIN_LOST, JOIN_REFUSED, JOIN_SLEPT, NOBODY
+from rjemu.exec.handoff import JOIN_LOST, JOIN_REFUSED, NOBODY
+from rjemu.exec.host_calls import HostCalls
 from rjemu.exec.host_rounding import HostRounding
 from rjemu.exec.ir import Module, Ptr, Variable
 from rjemu.exec.layout import (
@@ -46,8 +47,8 @@ from rjemu.exec.plans import (
     PLAN_READS,
     PLAN_RECORDS,
     PLAN_WRITES,
-    SITE_REJECTED,
-    SITE_SCALAR_OPERAND,
+    SITE_HOLDER_SHIFT,
+    SITE_KEPT,
 )
 from rjemu.exec.structures import Native, repeats
 from rjemu.isa.instruction import EXEC
@@ -58,6 +59,7 @@ SKIP, START_HELPERS, WAIT = 1, 2, 4
 """What `attend` gives: the instruction is a helper's; the first candidate has been met and there are no helpers yet; what it
 depends on is not there yet."""
 
+SIMPLE, CLOSELY = 8, 1 << 31
 PATIENCE = 64
 """Turns that a wave leaves to the other waves of its workgroup before the process waits for a job."""
 
@@ -68,9 +70,12 @@ to the second number."""
 PAUSE = 8
 """Candidates that do not look for a helper after one that found none free."""
 
-MAX_STRIKES = 12
-"""After n slow jobs in a row a helper is passed over 2^n - 2 times, for n up to this."""
+CREDIT_LIMIT, CREDIT_PER_JOB, CREDIT_SHIFT = 1 << 19, 1 << 10, 6
+"""A helper may cost its issuers so many ticks of the host's clock beyond what it earns by each job that costs less than the
+second number, and one in 2^CREDIT_SHIFT of the time that goes by: helpers that are slow to wake up, or share a CPU with an
+issuer, cost a few percent at most."""
 
+_SCATTERED = [int(f"{k:06b}"[::-1], 2) for k in range(64)]
 _SET_LANES = SET_BYTES // 8
 _KEEPS_JOBS = ("barrier", "sleep", "yield", "mode", "helpers")
 """Events after which a wave's jobs may go on; the others drain them."""
@@ -110,7 +115,7 @@ def _plan_ptr(b: Native, ctx: Ptr, number: Value) -> Ptr:
     return b.offset(b.get_ptr(ctx, CTX, "plans"), number.to("u64") * PLAN_BYTES)
 
 
-def _plan_word(b: Native, plan: Ptr, name: str, k: Value) -> Value:
+def plan_word(b: Native, plan: Ptr, name: str, k: Value) -> Value:
     return b.load_value(b.offset(b.field(plan, PLAN, name), k.to("u64") << 2), "u32")
 
 
@@ -141,20 +146,35 @@ def _write_recover(module: Module) -> None:
 def copy_result(b: Native, plan: Ptr, member: Value, w: Ptr, slot: Ptr, k: Value) -> None:
     """From the k-th buffer of a helper to the registers that the plan's instruction `member` writes."""
     result = b.offset(b.field(slot, HELPER, "results"), k.to("u64") << 12)
-    registers = b.offset(w, _plan_word(b, plan, "results", member).to("u64"))
-    b.copy(registers, result, _plan_word(b, plan, "sizes", member).to("u64"))
+    registers = b.offset(w, plan_word(b, plan, "results", member).to("u64"))
+    copy_scattered(b, registers, result, plan_word(b, plan, "sizes", member))
+
+
+def copy_scattered(b: Native, to: Ptr, source: Ptr, nbytes: Value) -> None:
+    """Copy a power of two of up to 64 cache lines in an order in which the host sees no stream: it would fetch the registers
+    beyond, too, and take them away from the process that is computing them."""
+    lines = nbytes >> 6
+    with b.count(lines, "u32") as k:
+        place = (b.table(_SCATTERED, k) * lines).to("u64")
+        b.store_value(b.offset(to, place), b.load_value(b.offset(source, place), "u32", 16))
 
 
 def _write_settle(module: Module) -> None:
     """void settle(ctx, wave, jobs): wait for the jobs of those entries, and free the entries and the helpers."""
     b = Native(module, 1)
     ctx, w, jobs = Ptr("%ctx"), Ptr("%w"), b.argument("jobs")
+    host = HostCalls(b)
     board = b.get_ptr(ctx, CTX, "scoreboard")
     with b.each_bit(jobs) as entry:
         helper = b.load_value(_score(b, w, "helpers", entry, 4), "u32")
         slot = _helper_slot(b, ctx, helper)
+        lost_ticks = b.variable("u64", 0)
+        with b.if_((b.load_atomic(b.field(slot, HELPER, "state"), "u32", "seq_cst") & POSTED) != 0):
+            lost_ticks.set(host.ticks())
         status = b.invoke("@join", "u32", [slot])
-        _judge(b, slot, (status & JOIN_SLEPT) != 0)
+        with b.if_(lost_ticks.get() != 0):
+            lost_ticks.set(host.ticks() - lost_ticks.get())
+        _charge(b, slot, lost_ticks.get())
         with b.if_((status & (JOIN_REFUSED | JOIN_LOST)) != 0, rarely=True):
             b.call("@recover", "void", [ctx, w, slot])
         b.put(slot, HELPER, "owner", 0)
@@ -167,6 +187,7 @@ def _write_settle(module: Module) -> None:
             b.store_atomic(b.field(slot, HELPER, "lost"), b.const("u32", 1), "seq_cst")
         with b.if_(lost ^ True):
             b.call("@give_back", "void", [board, helper])
+    b.put(ctx, CTX, "waking", 0)
     pending = b.get(w, WAVE, "pending") & (jobs ^ 0xFFFFFFFF)
     b.put(w, WAVE, "pending", pending)
     reads, writes = (b.variable("u64", b.splat(b.const("u64", 0), _SET_LANES), _SET_LANES) for _ in range(2))
@@ -179,15 +200,23 @@ def _write_settle(module: Module) -> None:
     b.finish("settle", "void", "ptr %ctx, ptr %w, i32 %jobs", "nounwind noinline")
 
 
-def _judge(b: Native, slot: Ptr, slow: Value) -> None:
-    """Pass over a helper for a while that is so slow that somebody slept: it has no CPU of its own, or too little to do."""
-    strikes = b.get(slot, HELPER, "strikes")
-    with b.if_(slow, rarely=True):
-        more = b.select(strikes < MAX_STRIKES, strikes + 1, strikes)
-        b.put(slot, HELPER, "strikes", more)
-        b.put(slot, HELPER, "rest", (b.const("u32", 1) << more) - 2)
-    with b.if_((slow ^ True) & (strikes != 0), rarely=True):
-        b.put(slot, HELPER, "strikes", strikes - 1)
+def _charge(b: Native, slot: Ptr, lost: Value) -> None:
+    """Charge a helper with the ticks that an issuer has lost by it; a job that cost next to nothing earns a little."""
+    credit = b.get(slot, HELPER, "credit", "i64")
+    earned = b.select(credit < CREDIT_LIMIT, credit + CREDIT_PER_JOB, credit)
+    b.put(slot, HELPER, "credit", b.select(lost > CREDIT_PER_JOB, credit - lost.bits("i64"), earned))
+
+
+def _may_use(b: Native, host: HostCalls, slot: Ptr) -> Value:
+    """b1: whether a helper has not cost too much: one without a CPU of its own does. Credit grows with time."""
+    credit = b.variable("i64", b.get(slot, HELPER, "credit", "i64"))
+    with b.if_(credit.get() < 0, rarely=True):
+        now = host.ticks()
+        grown = (now - b.get(slot, HELPER, "credited", "u64")) >> CREDIT_SHIFT
+        credit.set(b.select(grown > CREDIT_LIMIT, b.const("i64", 0), credit.get() + grown.bits("i64")))
+        b.put(slot, HELPER, "credit", credit.get())
+        b.put(slot, HELPER, "credited", now)
+    return credit.get() >= 0
 
 
 def _write_drain(module: Module) -> None:
@@ -249,11 +278,7 @@ def _write_issue(module: Module) -> None:
     b = Native(module, 1)
     ctx, w, number, row = Ptr("%ctx"), Ptr("%w"), b.argument("number"), b.argument("row")
     plan = _plan_ptr(b, ctx, number)
-    leader = b.load_value(_holder(b, w, _plan_word(b, plan, "results", b.const("u32", 0))), "u8")
-    with b.if_(leader == HOLDER_ISSUER):
-        b.add_to(ctx, CTX, "mmas_kept")
-        _share_out_again_later(b, w)
-        b.ret(b.const("u32", 0))
+    leader = b.load_value(_holder(b, w, plan_word(b, plan, "results", b.const("u32", 0))), "u8")
     pending = b.get(w, WAVE, "pending")
     with b.if_(pending != 0):
         done = _finished(b, ctx, w, pending)
@@ -267,10 +292,10 @@ def _write_issue(module: Module) -> None:
     with b.if_(leader != HOLDER_NONE):
         _give_again(b, ctx, w, plan, room, helpers, counts, jobs)
     with b.if_(jobs.get() == 0):
-        with b.if_(b.get(w, WAVE, "pending") != 0):
+        with b.if_((b.get(w, WAVE, "pending") != 0) & (b.get(ctx, CTX, "waking") == 0)):
             # The wave's own jobs take longer than what it keeps. Computed here once, it stays here: accumulators that go
             # to and fro cost more than helpers gain.
-            b.store_value(_holder(b, w, _plan_word(b, plan, "results", b.const("u32", 0))), b.const("u8", HOLDER_ISSUER))
+            b.store_value(_holder(b, w, plan_word(b, plan, "results", b.const("u32", 0))), b.const("u8", HOLDER_ISSUER))
         with b.if_(b.get(w, WAVE, "pending") == 0):
             b.put(ctx, CTX, "pause", PAUSE)
         b.add_to(ctx, CTX, "inline_no_capacity")
@@ -301,15 +326,6 @@ def _write_issue(module: Module) -> None:
     b.finish("issue", "i32", "ptr %ctx, ptr %w, i32 %number, i32 %row", "nounwind noinline")
 
 
-def _share_out_again_later(b: Native, w: Ptr) -> None:
-    """Forget now and then who computes what: helpers that were busy, or asleep, may be free by now."""
-    kept = b.get(w, WAVE, "kept") + 1
-    b.put(w, WAVE, "kept", kept)
-    often = ((kept & (kept - 1)) == 0) & (kept >= SHARE_OUT_FIRST)
-    with b.if_(often | ((kept & (SHARE_OUT_EVERY - 1)) == 0), rarely=True):
-        b.fill_zero(b.field(w, WAVE, "holders"), b.const("u64", VGPR_COUNT // 4))
-
-
 def _item(b: Native, array: Ptr, k: Value) -> Value:
     return b.load_value(b.offset(array, k.to("u64") << 2), "u32")
 
@@ -325,11 +341,10 @@ def _take(b: Native, ctx: Ptr, prefer: Value, helpers: Ptr, jobs: Variable) -> N
     b.break_if(helper == NOBODY)
     b.put(ctx, CTX, "next_helper", helper + 1)
     slot = _helper_slot(b, ctx, helper)
-    rest = b.get(slot, HELPER, "rest")
-    with b.if_(rest != 0, rarely=True):
-        b.put(slot, HELPER, "rest", rest - 1)
+    usable = _may_use(b, HostCalls(b), slot)
+    with b.if_(usable ^ True, rarely=True):
         b.call("@give_back", "void", [b.get_ptr(ctx, CTX, "scoreboard"), helper])
-    b.break_if(rest != 0)
+    b.break_if(usable ^ True)
     b.store_value(b.offset(helpers, jobs.get().to("u64") << 2), helper)
     jobs.set(jobs.get() + 1)
 
@@ -355,13 +370,13 @@ def _give_again(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, room: Value, helpers: Pt
     k = b.variable("u32", 0)
     length = b.variable("u32", 0)
     with b.loop():
-        holder = b.load_value(_holder(b, w, _plan_word(b, plan, "results", k.get())), "u8").to("u32")
+        holder = b.load_value(_holder(b, w, plan_word(b, plan, "results", k.get())), "u8").to("u32")
         ends = (k.get() == last) | (jobs.get() == room)
         b.break_if(ends | (holder < HOLDER_HELPERS))
         length.set(0)
         with b.loop():
             b.break_if((k.get() == last) | (length.get() == JOB_MMAS))
-            other = b.load_value(_holder(b, w, _plan_word(b, plan, "results", k.get())), "u8").to("u32")
+            other = b.load_value(_holder(b, w, plan_word(b, plan, "results", k.get())), "u8").to("u32")
             b.break_if(other != holder)
             length.set(length.get() + 1)
             k.set(k.get() + 1)
@@ -373,7 +388,7 @@ def _keep_rest(b: Native, w: Ptr, plan: Ptr, given: Value) -> None:
     """The issuer computes what it has not given away of a group, now and later."""
     k = b.variable("u32", given)
     with b.loop():
-        b.store_value(_holder(b, w, _plan_word(b, plan, "results", k.get())), b.const("u8", HOLDER_ISSUER))
+        b.store_value(_holder(b, w, plan_word(b, plan, "results", k.get())), b.const("u8", HOLDER_ISSUER))
         k.set(k.get() + 1)
         b.break_if(k.get() == b.get(plan, PLAN, "count"))
 
@@ -409,10 +424,13 @@ def _give(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, number: Value, helper: Value, 
         b.put(slot, HELPER, name, value)
     b.put(slot, HELPER, "place", b.integer(w) - b.get(ctx, CTX, "wave_base", "u64"))
     b.put(slot, HELPER, "fp_control", HostRounding(b).read().to("u64"))
+    host = HostCalls(b)
+    started = host.ticks()
     woken = b.invoke("@publish", "u32", [slot])
     with b.if_(woken != 0, rarely=True):
+        _charge(b, slot, host.ticks() - started)
         b.add_to(ctx, CTX, "wakeups")
-        _judge(b, slot, woken != 0)
+        b.put(ctx, CTX, "waking", 1)
     reads, writes = _member_sets(b, plan, first, count)
     pending = b.get(w, WAVE, "pending")
     entry = b.ctz(pending ^ 0xFFFFFFFF)
@@ -426,8 +444,8 @@ def _give(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, number: Value, helper: Value, 
     rows = b.variable("u64", 0)
     with b.count(count, "u32") as k:
         member = first + k
-        rows.set(rows.get() | (b.const("u64", 1) << _plan_word(b, plan, "rows", member).to("u64")))
-        b.store_value(_holder(b, w, _plan_word(b, plan, "results", member)), (helper + HOLDER_HELPERS).to("u8"))
+        rows.set(rows.get() | (b.const("u64", 1) << plan_word(b, plan, "rows", member).to("u64")))
+        b.store_value(_holder(b, w, plan_word(b, plan, "results", member)), (helper + HOLDER_HELPERS).to("u8"))
     return rows.get()
 
 
@@ -458,12 +476,10 @@ def _write_attend(module: Module) -> None:
     with b.if_(site == 0):
         b.ret(b.const("u32", 0))
     with b.if_(site < FIRST_PLAN):
-        for name, condition in (
-            ("inline_scalar_operand", site == SITE_SCALAR_OPERAND),
-            ("inline_rejected", site == SITE_REJECTED),
-            ("inline_not_eligible", (site != SITE_SCALAR_OPERAND) & (site != SITE_REJECTED)),
-        ):
-            _count_if(b, ctx, name, condition)
+        _count_site(b, ctx, site)
+        b.ret(b.const("u32", 0))
+    with b.if_(_is_kept(b, w, site)):
+        _keep(b, ctx, w)
         b.ret(b.const("u32", 0))
     full = b.load_value(b.offset(b.field(w, WAVE, "scalars"), 4 * EXEC), "u64", align=4) == (1 << 64) - 1
     with b.if_(full ^ True, rarely=True):
@@ -476,7 +492,7 @@ def _write_attend(module: Module) -> None:
         b.put(ctx, CTX, "pause", pause - 1)
         b.add_to(ctx, CTX, "inline_no_capacity")
         b.ret(b.const("u32", 0))
-    given = b.invoke("@issue", "u32", [ctx, w, site - FIRST_PLAN, row])
+    given = b.invoke("@issue", "u32", [ctx, w, (site & ((1 << SITE_HOLDER_SHIFT) - 1)) - FIRST_PLAN, row])
     with b.if_(given == 0):
         b.ret(b.const("u32", 0))
     b.put(w, WAVE, "hoisted", b.get(w, WAVE, "hoisted", "u64") ^ 1)
@@ -492,8 +508,27 @@ def _leave_turn_to_others(b: Native, ctx: Ptr, w: Ptr, conflicts: Value) -> None
         b.ret(b.const("u32", WAIT))
 
 
-def _count_if(b: Native, ctx: Ptr, name: str, condition: Value) -> None:
-    b.put(ctx, CTX, name, b.get(ctx, CTX, name, "u64") + condition.to("u64"))
+def _count_site(b: Native, ctx: Ptr, kind: Value) -> None:
+    """Count a matrix instruction that the issuer runs, by SITE_*."""
+    counter = b.offset(b.field(ctx, CTX, "mmas_kept"), kind.to("u64") << 3)
+    b.store_value(counter, b.load_value(counter, "u64") + 1)
+
+
+def _is_kept(b: Native, w: Ptr, site: Value) -> Value:
+    """b1: whether a site is planned, and the issuer computes its accumulators."""
+    holder = b.load_value(b.offset(b.field(w, WAVE, "holders"), (site >> SITE_HOLDER_SHIFT).to("u64")), "u8")
+    return (site >= FIRST_PLAN) & (holder == HOLDER_ISSUER)
+
+
+def _keep(b: Native, ctx: Ptr, w: Ptr) -> None:
+    """The issuer runs what it computes; now and then it is forgotten who computes what: helpers that were busy, or asleep,
+    may be free by now."""
+    _count_site(b, ctx, b.const("u32", SITE_KEPT))
+    kept = b.get(w, WAVE, "kept") + 1
+    b.put(w, WAVE, "kept", kept)
+    due = ((kept & (kept - 1)) == 0) | ((kept & (SHARE_OUT_EVERY - 1)) == 0)
+    with b.if_(due & (kept >= SHARE_OUT_FIRST), rarely=True):
+        b.fill_zero(b.field(w, WAVE, "holders"), b.const("u64", VGPR_COUNT // 4))
 
 
 def _limit_window(b: Native, ctx: Ptr, w: Ptr) -> None:
@@ -525,15 +560,23 @@ def _write_turn_async(module: Module, wave: int) -> None:
     event = b.variable("u32", 0)
     skip = b.variable("u32", 0)
     after = b.variable("u64", 0)
-    busy = b.variable("u32", b.get(w, WAVE, "pending") | (b.get(w, WAVE, "hoisted", "u64") != 0).to("u32"))
+    busy = b.variable("u32", _business(b, ctx, w))
     with b.loop():
         record = b.offset(records, row.get() * RECORD_BYTES)
         site = b.load_value(b.offset(sites, row.get() << 2), "u32")
         skip.set(0)
         with b.if_((site | busy.get()) != 0):
             note = b.offset(notes, row.get() * (2 * SET_BYTES))
-            skip.set(b.invoke("@attend", "u32", [ctx, w, row.get().to("u32"), site, note]))
-            busy.set(b.get(w, WAVE, "pending") | (b.get(w, WAVE, "hoisted", "u64") != 0).to("u32"))
+            with b.if_(_is_simple(b, w, site, note, busy.get())):
+                with b.if_(site >= FIRST_PLAN):
+                    _keep(b, ctx, w)
+                with b.if_((site != 0) & (site < FIRST_PLAN)):
+                    _count_site(b, ctx, site)
+                skip.set(SIMPLE)
+            with b.if_(skip.get() == 0):
+                skip.set(b.invoke("@attend", "u32", [ctx, w, row.get().to("u32"), site, note]))
+                busy.set(_business(b, ctx, w))
+            skip.set(skip.get() & ~SIMPLE & 0xFF)
         for flag, name in ((START_HELPERS, "helpers"), (WAIT, "yield")):
             with b.if_((skip.get() & flag) != 0, rarely=True):
                 event.set(EVENTS[name])
@@ -556,6 +599,22 @@ def _write_turn_async(module: Module, wave: int) -> None:
     b.put(w, WAVE, "instructions", b.get(w, WAVE, "instructions", "u64") + done)
     b.ret(event.get())
     b.finish("turn_async", "i32", "ptr %ctx, ptr %w, i32 %quantum")
+
+
+def _business(b: Native, ctx: Ptr, w: Ptr) -> Value:
+    """u32: what of a wave's jobs concerns its next instructions: the entries pending, and CLOSELY if `attend` must see each
+    one."""
+    pending = b.get(w, WAVE, "pending")
+    closely = (b.get(w, WAVE, "hoisted", "u64") != 0) | ((pending != 0) & (b.get(ctx, CTX, "window_limit") != 0))
+    return pending | b.select(closely, b.const("u32", CLOSELY), b.const("u32", 0))
+
+
+def _is_simple(b: Native, w: Ptr, site: Value, note: Ptr, busy: Value) -> Value:
+    """b1: whether an instruction meets no pending job, and is the issuer's to run."""
+    reads, writes = _set_at(b, note), _set_at(b, b.offset(note, SET_BYTES))
+    job_reads, job_writes = (_set_at(b, b.field(w, SCORES, name)) for name in ("all_reads", "all_writes"))
+    meets = _meets(b, (writes & (job_reads | job_writes)) | (reads & job_writes)) & (busy != 0)
+    return (meets ^ True) & (busy < CLOSELY) & ((site < FIRST_PLAN) | _is_kept(b, w, site))
 
 
 def _leave_loop(b: Native, ctx: Ptr, w: Ptr, event: Variable, row: Variable, left: Variable, step: Value) -> None:

@@ -6,18 +6,19 @@
 
 The results go to the helper's buffers first. Only when all are there, and the slot says so, are they copied to the wave's
 registers: should the helper be killed, its issuer can do the job again, or copy again, even where accumulators are updated
-in place.
+in place. Accumulators that others follow in the register file, which the issuer may be computing at the same time, are not
+read as a stream, but copied to the buffer before (`copy_scattered`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from rjemu.exec.async_turn import copy_result
+from rjemu.exec.async_turn import copy_result, copy_scattered, plan_word
 from rjemu.exec.host_rounding import HostRounding
 from rjemu.exec.ir import Module, Ptr
 from rjemu.exec.layout import RECORD_BYTES, RECORD_HANDLER, fields, operand_slot
-from rjemu.exec.plans import PLAN_BYTES, PLAN_RECORDS
+from rjemu.exec.plans import ACCUMULATOR_OPERAND, NO_SOURCE, PLAN_BYTES, PLAN_RECORDS
 from rjemu.exec.structures import Native
 from rjemu.isa.lanes import Value
 from rjemu.shm.scoreboard import HELPER, REFUSED
@@ -61,7 +62,13 @@ def write_run_job(module: Module) -> None:
             b.ret(b.const("u32", REFUSED))
         b.copy(record, source, b.const("u64", RECORD_BYTES))
         buffer = b.offset(b.field(slot, HELPER, "results"), k.to("u64") << 12)
-        b.store_value(b.offset(record, operand_slot(0)), b.integer(buffer) - b.integer(w))
+        away = b.integer(buffer) - b.integer(w)
+        b.store_value(b.offset(record, operand_slot(0)), away)
+        accumulator = plan_word(b, plan, "sources", first + k)
+        size = plan_word(b, plan, "sizes", first + k)
+        with b.if_((accumulator != NO_SOURCE) & _borders_on_others(b, plan, first + k, first + count, accumulator + size)):
+            b.store_value(b.offset(record, operand_slot(ACCUMULATOR_OPERAND)), away)
+            copy_scattered(b, buffer, b.offset(w, accumulator.to("u64")), size)
         b.call(b.address(code).name, "ptr", [b.get_ptr(env, ENV, "context"), w, record])
     b.store_atomic(b.field(slot, HELPER, "whole"), b.get(slot, HELPER, "sequence"), "seq_cst")
     with b.count(count, "u32") as k:
@@ -71,6 +78,13 @@ def write_run_job(module: Module) -> None:
     b.ret(b.const("u32", 0))
     b.finish("run_job", "i32", "ptr %env, ptr %slot")
     _write_repeat(module)
+
+
+def _borders_on_others(b: Native, plan: Ptr, member: Value, end: Value, following: Value) -> Value:
+    """b1: whether the registers that follow a member's accumulators are not those of the job's next member."""
+    last = member + 1 == end
+    other = plan_word(b, plan, "sources", b.select(last, member, member + 1))
+    return last | (other != following)
 
 
 def _restore(b: Native, host: HostRounding, own: Value, wanted: Value) -> None:

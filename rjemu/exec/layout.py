@@ -133,8 +133,8 @@ ACCESS_CACHE_ENTRIES: Final = 64
 """Direct-mapped cache of the allocation last hit, by micro-op record: (first GPU address, bytes) u64 pairs."""
 
 ASYNC_COUNTERS: Final = (
-    "windows", "jobs", "mmas_offloaded", "mmas_kept", "inline_no_capacity", "inline_scalar_operand", "inline_not_eligible",
-    "inline_rejected", "dependency_waits", "boundary_drains", "wakeups", "jobs_refused", "jobs_lost",
+    "windows", "jobs", "mmas_offloaded", "mmas_kept", "inline_scalar_operand", "inline_not_eligible", "inline_rejected",
+    "inline_no_capacity", "dependency_waits", "boundary_drains", "wakeups", "jobs_refused", "jobs_lost",
 )  # fmt: skip
 """What the asynchronous loop counts. windows: times that a wave went from no pending job to some. mmas_*, inline_*: matrix
 instructions by who ran them, and why the issuer did: its share of a group, no helper or window entry free, an SGPR operand,
@@ -182,6 +182,7 @@ CTX: Final = fields(
     ("helpers_started", 4),
     ("window_limit", 4),  # instructions past the oldest pending job, 0: any number
     ("next_helper", 4),  # where to look first
+    ("waking", 4),  # a helper that was asleep has a job
     ("pause", 4),  # candidates until free helpers are looked for again
     ("workgroups_done", 8),  # by this process in this dispatch
     ("instructions_done", 8),

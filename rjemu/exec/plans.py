@@ -2,7 +2,7 @@
 
 Each program has a word per row (dword of code), its *site*, and a *note*, the registers that the instruction reads and
 writes. A site is 0 for all but matrix instructions, for which it is one of SITE_* or FIRST_PLAN + the number of a plan in
-the table that all programs of a machine share. A plan does not change once its number stands in a site.
+the table that all programs of a machine share (`planned_site`). A plan does not change once its number stands in a site.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from rjemu.exec.layout import RECORD_BYTES, SET_BYTES, fields
+from rjemu.exec.layout import HOLDER_BYTES, RECORD_BYTES, SET_BYTES, fields
 from rjemu.shm.scoreboard import JOB_MMAS
 from rjemu.shm.segment import Segment
 
@@ -22,7 +22,10 @@ GROUP_MMAS: Final = JOB_MMAS + 1
 """Matrix instructions of a group: those that may be given away, and the last one, which the issuer keeps."""
 MAX_SHARES: Final = JOB_MMAS
 
-SITE_SCALAR_OPERAND, SITE_NOT_ELIGIBLE, SITE_REJECTED, FIRST_PLAN = 1, 2, 3, 16
+SITE_KEPT, SITE_SCALAR_OPERAND, SITE_NOT_ELIGIBLE, SITE_REJECTED, FIRST_PLAN = 0, 1, 2, 3, 16
+"""In this order the counters of `layout.ASYNC_COUNTERS` follow one another from mmas_kept on."""
+SITE_HOLDER_SHIFT: Final = 24
+"""A planned site has in these bits which entry of the wave's `holders` is its first result's."""
 
 PLAN: Final = fields(
     0,
@@ -36,8 +39,13 @@ PLAN: Final = fields(
     ("_results", 4 * GROUP_MMAS - 4),
     ("sizes", 4),  # u32 [GROUP_MMAS]: bytes of each result
     ("_sizes", 4 * GROUP_MMAS - 4),
+    ("sources", 4),  # u32 [GROUP_MMAS]: byte offset of each accumulator in the wave, NO_SOURCE if it is a constant
+    ("_sources", 4 * GROUP_MMAS - 4),
 )
-PLAN_RECORDS: Final = 192
+NO_SOURCE: Final = (1 << 32) - 1
+ACCUMULATOR_OPERAND: Final = 3
+"""The place of the accumulator among a candidate's operands."""
+PLAN_RECORDS: Final = 256
 """The instructions' records, [GROUP_MMAS], from here on; then the sets that they read, then those that they write."""
 PLAN_READS: Final = PLAN_RECORDS + GROUP_MMAS * RECORD_BYTES
 PLAN_WRITES: Final = PLAN_READS + GROUP_MMAS * SET_BYTES
@@ -47,15 +55,27 @@ _BLOCK: Final = 1 << 16
 """Bytes of shared memory that are taken at once."""
 
 
+def planned_site(number: int, result: int) -> int:
+    """The site of a plan whose first instruction's result lies at that byte offset in the wave."""
+    return FIRST_PLAN + number | result // HOLDER_BYTES << SITE_HOLDER_SHIFT
+
+
+def plan_number(site: int) -> int:
+    """The number of a planned site's plan."""
+    return (site & (1 << SITE_HOLDER_SHIFT) - 1) - FIRST_PLAN
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedMma:
     """One instruction of a group. row: dwords from the first; result, size: byte offset in the wave and bytes of what it
-    writes; reads, writes: sets of vector registers, bit n for register n."""
+    writes; source: byte offset of the accumulator, NO_SOURCE for a constant; reads, writes: sets of vector registers, bit n
+    for register n."""
 
     record: bytes
     row: int
     result: int
     size: int
+    source: int
     reads: int
     writes: int
 
@@ -94,6 +114,7 @@ class PlanTable:
             words[PLAN["rows"] // 4 + k] = member.row
             words[PLAN["results"] // 4 + k] = member.result
             words[PLAN["sizes"] // 4 + k] = member.size
+            words[PLAN["sources"] // 4 + k] = member.source
             plan[PLAN_RECORDS + k * RECORD_BYTES :][:RECORD_BYTES] = np.frombuffer(member.record, np.uint8)
             plan[PLAN_READS + k * SET_BYTES :][:SET_BYTES] = set_bytes(member.reads)
             plan[PLAN_WRITES + k * SET_BYTES :][:SET_BYTES] = set_bytes(member.writes)

@@ -6,7 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rjemu.exec.plans import FIRST_PLAN, SITE_NOT_ELIGIBLE, SITE_REJECTED, SITE_SCALAR_OPERAND, PlannedMma, PlanTable
+from rjemu.exec.plans import (
+    ACCUMULATOR_OPERAND,
+    NO_SOURCE,
+    SITE_NOT_ELIGIBLE,
+    SITE_REJECTED,
+    SITE_SCALAR_OPERAND,
+    PlannedMma,
+    PlanTable,
+    planned_site,
+)
 from rjemu.exec.program import Program
 from rjemu.isa.instruction import Instruction
 from rjemu.mma.admission import TYPICAL_HANDOFF, HandoffCost, MmaCost, shares
@@ -119,18 +128,21 @@ class PlanCache:
         if number is None:
             return SITE_REJECTED, group.span
         self.statistics.plans_accepted += 1
-        return FIRST_PLAN + number, group.span
+        return planned_site(number, members[0].result), group.span
 
     def _member(self, program: Program, pc: int, offset: int) -> PlannedMma:
         instr = program.instructions[pc + offset]
         found = self._footprint(instr)
         result = instr.operand("vdst")
         row_bytes = 4 * program.wave_size
+        source = instr.operands[ACCUMULATOR_OPERAND]
+        assert source.name == "src2", f"{instr.name}: operand {ACCUMULATOR_OPERAND} is {source.name}"
         return PlannedMma(
             program.record_at(pc + offset),
             offset // 4,
             result.index * row_bytes,
             result.dwords * row_bytes,
+            source.index * row_bytes if source.kind == "v" else NO_SOURCE,
             found.reads,
             found.writes,
         )

@@ -42,8 +42,8 @@ HELPER = {
     "sequence": 40,  # u32: counts the helper's jobs
     # What only issuers use, and what only the helper writes, lie apart: hosts fetch cache lines in pairs.
     "owner": 256,  # u32: number of the process that holds the helper, 0 if free
-    "strikes": 260,  # u32: how often in a row, about, it was so slow that somebody slept
-    "rest": 264,  # u32: how often it is to be passed over because of that
+    "credit": 264,  # i64: ticks that issuers may still lose by waiting for it or waking it
+    "credited": 272,  # u64: the tick up to which credit has grown with time
     "whole": 512,  # u32: the number of the last job whose results were all in the buffers
     "pid": 516,  # u32
     "cpu": 520,  # u32

@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 from multiprocess.connection import Connection
 
+from rjemu.exec.async_turn import CREDIT_LIMIT
 from rjemu.exec.engine import Runtime, aligned_bytes
 from rjemu.exec.handlers import HandlerTable
 from rjemu.exec.helper_job import ENV, MAX_SEGMENTS
@@ -92,6 +93,7 @@ class Helper:
         # The first message holds the code that there is: before it, every job would be refused.
         self._apply(self._connection.recv())
         self._board.set_word(self._index, "lost", 0)
+        self._board.set_long(self._index, "credit", CREDIT_LIMIT)
         self._board.set_word(self._index, "ready", 1)
         self._calls.give_back(self._board.address, self._index)
         while True:

@@ -11,7 +11,17 @@ import pytest
 from support.assemble import assemble, text_section
 
 import rjemu.mma  # noqa: F401  (registers the matrix instructions)
-from rjemu.exec.plans import FIRST_PLAN, MAX_PLANS, PLAN, PLAN_RECORDS, SITE_NOT_ELIGIBLE, SITE_REJECTED, PlanTable
+from rjemu.exec.plans import (
+    FIRST_PLAN,
+    MAX_PLANS,
+    PLAN,
+    PLAN_RECORDS,
+    SITE_NOT_ELIGIBLE,
+    SITE_REJECTED,
+    PlanTable,
+    plan_number,
+    planned_site,
+)
 from rjemu.exec.program import Program
 from rjemu.mma import plan_cache
 from rjemu.mma.plan_cache import PlanCache
@@ -35,7 +45,7 @@ class World:
         self.program.decode(BASE, lambda instr: 5)
 
     def sites(self) -> list[int]:
-        return [self.cache.site(self.program, pc) for pc in sorted(self.program.instructions)]
+        return [plain(self.cache.site(self.program, pc)) for pc in sorted(self.program.instructions)]
 
     def rewrite(self, lines: list[str]) -> None:
         """Other code of the same size, and what an invalidation of the instruction cache does."""
@@ -65,6 +75,11 @@ def world() -> Iterator[Any]:
         each.close()
 
 
+def plain(site: int) -> int:
+    """The site without the holder that it names."""
+    return site & 0xFFFFFF
+
+
 def test_groups_get_plans_and_their_last_is_rejected(world: Any) -> None:
     w = world(LINES)
     assert w.sites() == [FIRST_PLAN, FIRST_PLAN + 1, FIRST_PLAN + 2, SITE_REJECTED, 0]
@@ -80,6 +95,7 @@ def test_a_plan_holds_what_native_code_needs(world: Any) -> None:
     assert list(words[PLAN["rows"] // 4 :][:4]) == [0, 2, 4, 6]
     assert list(words[PLAN["results"] // 4 :][:4]) == [(256 + 16 * k) * 256 for k in range(4)]
     assert list(words[PLAN["sizes"] // 4 :][:4]) == [4096] * 4
+    assert list(words[PLAN["sources"] // 4 :][:4]) == [(256 + 16 * k) * 256 for k in range(4)]
     assert plan[PLAN_RECORDS : PLAN_RECORDS + 64].tobytes() == w.program.record_at(BASE)
 
 
@@ -123,7 +139,7 @@ def test_plans_differ_by_register_bound(world: Any) -> None:
     w = world(LINES)
     whole = w.cache.site(w.program, BASE, 512)
     part = w.cache.site(w.program, BASE, 256 + 32)
-    assert {whole, part} == {FIRST_PLAN, FIRST_PLAN + 1}
+    assert {plain(whole), plain(part)} == {FIRST_PLAN, FIRST_PLAN + 1}
     assert w.cache.site(w.program, BASE, 256 + 16) == SITE_REJECTED
 
 
@@ -135,6 +151,14 @@ def test_the_cache_is_bounded(world: Any) -> None:
         assert w.sites() == [FIRST_PLAN, FIRST_PLAN + 1, SITE_REJECTED, SITE_REJECTED, 0]
         assert len(w.cache._footprints) <= 3
         assert w.sites() == [FIRST_PLAN, FIRST_PLAN + 1, SITE_REJECTED, SITE_REJECTED, 0]
+
+
+def test_a_site_names_its_plan_and_its_holder(world: Any) -> None:
+    w = world([*LINES[1:], "s_nop 0"])
+    site = w.cache.site(w.program, BASE)
+    assert plan_number(site) == 0
+    assert site >> 24 == (256 + 16) // 4
+    assert planned_site(5, 256 * 4 * 7) >> 24 == 7
 
 
 def test_changed_code_clears_the_sites(world: Any) -> None:
