@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rjemu import errors
 
 if TYPE_CHECKING:
+    from rjemu.checkpoint.restore import restore as restore
     from rjemu.daemon.client import connect as connect
     from rjemu.exec.dispatch import DispatchResult as DispatchResult
     from rjemu.vm.array import DeviceArray as DeviceArray
@@ -21,9 +22,10 @@ _EXPORTS = {
     "Machine": "rjemu.vm.machine",
     "Module": "rjemu.vm.module",
     "connect": "rjemu.daemon.client",
+    "restore": "rjemu.checkpoint.restore",
 }
 
-__all__ = ["DeviceArray", "DispatchResult", "LoadedKernel", "Machine", "Module", "connect", "errors"]
+__all__ = ["DeviceArray", "DispatchResult", "LoadedKernel", "Machine", "Module", "connect", "errors", "restore"]
 
 
 def __getattr__(name: str) -> Any:

@@ -70,6 +70,14 @@ class LaunchInterrupted(RjemuError):
     """The launch was ended by Ctrl-C; memory keeps what had been written."""
 
 
+class LaunchSuspended(RjemuError):
+    """The launch was ended by a checkpoint that was to stop it; the checkpoint's machine can go on with it."""
+
+
+class CheckpointError(RjemuError):
+    """A checkpoint that cannot be written, or a file that is none, is damaged, or does not fit what it is restored to."""
+
+
 class WorkerLost(RjemuError):
     """A worker process ended in the middle of a launch; it has been replaced, and memory keeps what had been written."""
 

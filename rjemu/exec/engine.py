@@ -23,6 +23,8 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_uint64,
 _CLOCK = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
 
 RUNTIME_FUNCTIONS = ("run", "run_traced", "undecoded", "exchange", "increment", CHECK_FUNCTION)
+_NEVER = (1 << 32) - 1
+
 ASYNC_FUNCTIONS = (*HANDOFF_FUNCTIONS, "run_job", "repeat", "drain_slots")
 
 
@@ -120,18 +122,32 @@ class Engine:
         if self._runtime.handoff is not None:
             self._runtime.handoff.drain_slots(self._context_address, slots, stride, waves_offset, self.opened)
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether matrix instructions may be given to helpers."""
+        return self._runtime.handoff is not None
+
+    def keep_matrices(self) -> None:
+        """Give no further matrix instructions away until `begin`, or `share_matrices`."""
+        self._set_word("pause", _NEVER)
+
+    def share_matrices(self) -> None:
+        """End `keep_matrices`."""
+        self._set_word("pause", 0)
+
     def async_counters(self) -> dict[str, int]:
         """What the asynchronous loop has counted in this dispatch (`layout.ASYNC_COUNTERS`)."""
         return {name: self.long(name) for name in ASYNC_COUNTERS}
 
-    def begin(self, own_xcds: int, own_xcd: int, first_slot: int) -> None:
-        """Before a dispatch: forget allocations seen, and say whose XCDs' workgroups to take first, and how many slots
-        other processes have before this one's."""
+    def begin(self, own_xcds: int, own_xcd: int, first_slot: int, opened: int = 1) -> None:
+        """Before a dispatch: forget allocations seen, and say whose XCDs' workgroups to take first, how many slots
+        other processes have before this one's, and how many of its own may hold workgroups already."""
         self.context[CTX["workgroups_done"] : CTX["end"]] = 0
         words = {"own_xcds": own_xcds, "own_xcd": own_xcd, "xcd_turn": own_xcd, "first_slot": first_slot}
         for name, value in words.items():
             self._set_word(name, value)
-        self.state[:] = 1, 0, 0
+        self.state[:] = opened, 0, 0
+        self.share_matrices()
 
     def trace(self, ring: TraceRing | None, launch: int = 0) -> None:
         """Record the turns of a launch's workgroups in a ring from now on, or nothing."""

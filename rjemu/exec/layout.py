@@ -288,6 +288,7 @@ DISPATCH: Final = fields(
     ("sgprs", 4),
     ("_sgprs", 4 * MAX_USER_SGPRS - 4),
     ("architected_flat_scratch", 4),
+    ("suspend", 4),  # not 0: processes shall stop as soon as they can, and keep what is resident
 )
 
 TEMPLATE: Final = fields(0, ("exec", 8), ("_pad", 56), ("vgprs", 8))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,17 @@ from rjemu.exec.prepare import DispatchBlock, slot_layout
 from rjemu.exec.residency import affordable_residents
 from rjemu.exec.runner import Runner
 from rjemu.exec.slots import Slots
+from rjemu.exec.suspended import (
+    Pauses,
+    SuspendedDispatch,
+    counters,
+    free_slots,
+    placement,
+    put_workgroup,
+    record_workgroup,
+    running_slots,
+    set_counters,
+)
 from rjemu.exec.trace import LocalTracing, TraceRing
 from rjemu.shm.room import Ranges, promised
 from rjemu.shm.segment import Segment
@@ -31,6 +44,22 @@ from rjemu.shm.vram import Vram
 Progress = Callable[[int, int], None]
 HelperFactory = Callable[..., Any]
 """Makes `rjemu.workers.helpers.HelperPool` from (target, cache, code of the run time, run time, library, CPUs in use)."""
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    """The dispatch that an executor carries out (`exec.suspended.Pausable`)."""
+
+    executor: NativeExecutor
+    spec: DispatchSpec
+    slots: Slots
+    runner: Runner
+
+    def suspend(self) -> SuspendedDispatch:
+        return self.executor.suspend(self.spec, self.slots, self.runner)
+
+    def go_on(self) -> None:
+        """It has not been stopped: its thread does something else meanwhile."""
 
 
 class NativeExecutor(LocalTracing):
@@ -80,20 +109,30 @@ class NativeExecutor(LocalTracing):
         for index in self._codebook.remove(address):
             self._engine.set_program(index, 0, 0, 0)
 
-    def run(self, spec: DispatchSpec, *, timeout: float | None = None, progress: Progress | None = None) -> DispatchResult:
-        """Run a dispatch to its end.
+    def run(
+        self,
+        spec: DispatchSpec,
+        *,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+        pauses: Pauses | None = None,
+        suspended: SuspendedDispatch | None = None,
+    ) -> DispatchResult:
+        """Run a dispatch to its end. pauses: where it can be made to wait; suspended: what to go on with.
 
         Raises a KernelFault for what the kernel does wrong, LaunchTimeout after `timeout` seconds, LaunchInterrupted on
         Ctrl-C; memory keeps what had been written, and the executor can be used again.
         """
         with self.traced(spec.kernel) as trace:
-            return self._run(spec, timeout, progress, trace)
+            return self._run(spec, timeout, progress, pauses, suspended, trace)
 
     def _run(
         self,
         spec: DispatchSpec,
         timeout: float | None,
         progress: Progress | None,
+        pauses: Pauses | None,
+        suspended: SuspendedDispatch | None,
         trace: tuple[TraceRing, int] | None,
     ) -> DispatchResult:
         started = time.perf_counter()
@@ -104,18 +143,20 @@ class NativeExecutor(LocalTracing):
         compiled, decoding = self._library.compiled, self._codebook.decode_seconds
         slots = self._slots(spec)
         self._block.fill(spec, self._library.mode_class(class_key(spec.mode)), program)
-        self._engine.begin(1, 0, 0)
         assert self._segment is not None
         waves = Ranges([(self._segment, 0, slots.count * slots.stride)])
         runner = Runner(self._engine, self._codebook, spec.kernel, spec.lds_bytes, self._block.address, slots, trace)
         busy = time.perf_counter()
         try:
             with promised(waves, f"kernel {spec.kernel}, with {slots.count} workgroups resident,"):
-                slots.clear()
-                try:
-                    self._to_end(runner, spec, slots, started + timeout if timeout is not None else None, progress)
-                finally:
-                    runner.drain()
+                self._engine.begin(1, 0, 0, self._put_back(spec, slots, suspended))
+                with nullcontext() if pauses is None else pauses.pausable(_UnderWay(self, spec, slots, runner)):
+                    try:
+                        self._to_end(
+                            runner, spec, slots, started + timeout if timeout is not None else None, progress, pauses
+                        )
+                    finally:
+                        runner.drain()
         except KeyboardInterrupt:
             raise LaunchInterrupted(f"kernel {spec.kernel} was interrupted: {self._standing(spec, slots)}") from None
         ended = time.perf_counter()
@@ -131,11 +172,45 @@ class NativeExecutor(LocalTracing):
         )
         return DispatchResult(instructions, ended - started, stats)
 
+    def _put_back(self, spec: DispatchSpec, slots: Slots, suspended: SuspendedDispatch | None) -> int:
+        """Make the first slot ready, or put what was resident into the slots; how many are in use then."""
+        if suspended is None or not suspended.slots:
+            slots.clear()
+        if suspended is None:
+            return 1
+        set_counters(self._block, suspended)
+        places = placement(suspended.slots, [(0, slots.count)], keep_numbers=bool(spec.scratch_stride))
+        used = [number for _, number in places]
+        for number, record in zip(used, suspended.workgroups(), strict=True):
+            put_workgroup(slots, number, record, spec, self._codebook)
+        opened = max(used, default=0) + 1
+        free_slots(slots, opened, used)
+        return opened
+
+    def suspend(self, spec: DispatchSpec, slots: Slots, runner: Runner) -> SuspendedDispatch:
+        """What the dispatch is between two native runs."""
+        while not runner.settle():
+            pass
+        self._engine.share_matrices()
+        running = running_slots(slots, self._engine.opened)
+        return SuspendedDispatch(
+            *counters(self._block), tuple(running), lambda: (record_workgroup(slots, number, 0, spec) for number in running)
+        )
+
     def _to_end(
-        self, runner: Runner, spec: DispatchSpec, slots: Slots, deadline: float | None, progress: Progress | None
+        self,
+        runner: Runner,
+        spec: DispatchSpec,
+        slots: Slots,
+        deadline: float | None,
+        progress: Progress | None,
+        pauses: Pauses | None,
     ) -> None:
         done = False
         while not done:
+            if pauses is not None:
+                paused = pauses.look()
+                deadline = deadline and deadline + paused
             done = runner.step()
             if self._helpers is not None:
                 self._helpers.update()

@@ -107,6 +107,9 @@ class DispatchBlock:
     def set_word(self, name: str, value: int) -> None:
         self._words[DISPATCH[name] // 4] = value
 
+    def set_long(self, name: str, value: int) -> None:
+        self._longs[DISPATCH[name] // 8] = value
+
     def fill(self, spec: DispatchSpec, fp_class: int, program: int) -> None:
         """Everything, with the counters at 0, and the wave templates behind it."""
         waves_offset, stride = slot_layout(spec)
@@ -144,7 +147,7 @@ class DispatchBlock:
             "architected_flat_scratch": 1,
         }
         for name, value in longs.items():
-            self._longs[DISPATCH[name] // 8] = value
+            self.set_long(name, value)
         for name, value in words.items():
             self.set_word(name, value)
         shape_words = self.memory[DISPATCH["shape_waves"] :][: 4 * WORKGROUP_SHAPES].view(np.uint32)

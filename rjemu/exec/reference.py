@@ -15,6 +15,7 @@ from rjemu.errors import (
     FaultPlace,
     LaunchInterrupted,
     LaunchTimeout,
+    UsageError,
 )
 from rjemu.exec import faults
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec, launch_stats, worker_stats
@@ -28,6 +29,7 @@ from rjemu.exec.layout import (
 from rjemu.exec.memory import AccessError
 from rjemu.exec.numpy_context import NumpyContext
 from rjemu.exec.prepare import partial_dimensions, system_sgpr_flags, wave_templates
+from rjemu.exec.suspended import Pauses, SuspendedDispatch
 from rjemu.exec.trace import LocalTracing
 from rjemu.exec.wave import WaveState
 from rjemu.isa.context import Semantic
@@ -85,8 +87,19 @@ class ReferenceExecutor(LocalTracing):
                 return self.vram.view(pc, min(24, start + nbytes - pc)).tobytes()
         return None
 
-    def run(self, spec: DispatchSpec, *, timeout: float | None = None, progress: Progress | None = None) -> DispatchResult:
-        """Run a dispatch to its end; raises as `NativeExecutor.run`."""
+    def run(
+        self,
+        spec: DispatchSpec,
+        *,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+        pauses: Pauses | None = None,
+        suspended: SuspendedDispatch | None = None,
+    ) -> DispatchResult:
+        """Run a dispatch to its end; raises as `NativeExecutor.run`. It cannot be made to wait, nor go on with what another
+        executor has left: UsageError."""
+        if suspended is not None:
+            raise UsageError("the reference executor runs dispatches from their beginning: go on with executor='native'")
         started = time.perf_counter()
         run = self.begin(spec, started + timeout if timeout is not None else None)
         try:

@@ -17,6 +17,8 @@ from rjemu.isa.instruction import Instruction
 PAUSE_SECONDS = 0.05
 """How long a native run should last at most: Ctrl-C, timeouts and progress are looked at in between."""
 
+_SETTLE_SECONDS = 0.001
+
 _FIRST_SPEED = 2_000_000.0
 """Wave instructions per second that a native run is expected to make at first."""
 
@@ -78,6 +80,17 @@ class Runner:
             self._event()
             if time.perf_counter() - started > seconds:
                 return False
+
+    def settle(self) -> bool:
+        """Go on for a moment, and give no matrix instruction away, while a wave has some that were carried out before their
+        turn; whether all waves are at an instruction boundary now, and nothing is pending."""
+        self._engine.keep_matrices()
+        self.drain()
+        if self._engine.asynchronous and self._slots.ahead(self._engine.opened):
+            self.step(_SETTLE_SECONDS)
+            self.drain()
+            return not self._slots.ahead(self._engine.opened)
+        return True
 
     def drain(self) -> None:
         """Wait for the matrix instructions that helpers have of this dispatch, before it is left unfinished."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
+from rjemu.exec.suspended import Pauses, SuspendedDispatch
 from rjemu.exec.trace import TraceRow
 from rjemu.plugins.host import PluginHost
 from rjemu.shm.vram import Vram
@@ -49,8 +50,19 @@ class PluginExecutor:
                 return self._vram.view(pc, min(_LONGEST_INSTRUCTION, start + nbytes - pc)).tobytes()
         return None
 
-    def run(self, spec: DispatchSpec, *, timeout: float | None = None, progress: Progress | None = None) -> DispatchResult:
-        return self._host.run(spec, lambda: self._inner.run(spec, timeout=timeout, progress=progress))
+    def run(
+        self,
+        spec: DispatchSpec,
+        *,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+        pauses: Pauses | None = None,
+        suspended: SuspendedDispatch | None = None,
+    ) -> DispatchResult:
+        return self._host.run(
+            spec,
+            lambda: self._inner.run(spec, timeout=timeout, progress=progress, pauses=pauses, suspended=suspended),
+        )
 
     def close(self) -> None:
         self._inner.close()

@@ -13,6 +13,7 @@ from rjemu.exec.dispatch import DispatchResult, DispatchSpec
 from rjemu.exec.layout import WAVE_BARRIER
 from rjemu.exec.numpy_context import NumpyContext
 from rjemu.exec.reference import Progress, ReferenceExecutor, Run, Workgroup
+from rjemu.exec.suspended import Pauses, SuspendedDispatch
 from rjemu.exec.wave import WaveState
 from rjemu.isa.context import Semantic
 from rjemu.isa.immediates import MAX_EXPCNT, MAX_LGKMCNT, MAX_VMCNT, waitcnt_fields
@@ -38,8 +39,16 @@ class StepExecutor(ReferenceExecutor):
         self._executed = Counter()
         return _StepRun(self, spec, deadline, self._host, self._decoded, self._executed)
 
-    def run(self, spec: DispatchSpec, *, timeout: float | None = None, progress: Progress | None = None) -> DispatchResult:
-        result = super().run(spec, timeout=timeout, progress=progress)
+    def run(
+        self,
+        spec: DispatchSpec,
+        *,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+        pauses: Pauses | None = None,
+        suspended: SuspendedDispatch | None = None,
+    ) -> DispatchResult:
+        result = super().run(spec, timeout=timeout, progress=progress, suspended=suspended)
         result.executed = dict(self._executed)
         return result
 

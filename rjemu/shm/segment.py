@@ -19,6 +19,7 @@ import itertools
 import mmap
 import os
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +116,21 @@ class Segment:
 
     def resident_in(self, offset: int, nbytes: int) -> int:
         """Bytes of host memory that the written pages of a range take."""
-        end, at, found = offset + nbytes, offset, 0
+        return sum(end - start for start, end in self.written_in(offset, nbytes))
+
+    def written_in(self, offset: int, nbytes: int) -> Iterator[tuple[int, int]]:
+        """(start, end) of the parts of a range that have been written; the others read as zero."""
+        end, at = offset + nbytes, offset
         while at < end:
             try:
                 start = os.lseek(self._descriptor, at, os.SEEK_DATA)
             except OSError as error:
                 if error.errno == errno.ENXIO:  # no data from here to the end of the file
-                    break
+                    return
                 raise
             at = os.lseek(self._descriptor, start, os.SEEK_HOLE)
-            found += max(min(at, end) - start, 0)
-        return found
+            if start < end:
+                yield start, min(at, end)
 
     @property
     def closed(self) -> bool:

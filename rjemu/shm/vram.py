@@ -11,6 +11,8 @@ from __future__ import annotations
 import bisect
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +117,17 @@ class FreeSpace:
         self._insert(offset + size, start + block_size - offset - size)
         return offset
 
+    def take_at(self, start: int, size: int) -> bool:
+        """Takes just that range; whether it is free."""
+        index = bisect.bisect_right(self._by_start, start, key=lambda block: block[0]) - 1
+        if index < 0 or start + size > sum(self._by_start[index]):
+            return False
+        block_start, block_size = self._by_start[index]
+        self._remove(block_start, block_size)
+        self._insert(block_start, start - block_start)
+        self._insert(start + size, block_start + block_size - start - size)
+        return True
+
     def give(self, start: int, size: int) -> None:
         """Makes a taken range free again."""
         index = bisect.bisect_left(self._by_start, (start, 0))
@@ -216,17 +229,56 @@ class Vram:
                 self._quota.give(device, taken)
                 raise OutOfMemory(f"no {nbytes} contiguous bytes aligned to {align} are left in device memory")
             allocation = Allocation(GPU_BASE + offset, nbytes, label, device)
-            if taken < WORTH_ASKING:
-                try:
-                    self._segment.reserve(offset, taken, label or "an allocation")
-                except OutOfMemory:
-                    memory.space.give(offset, taken + GUARD)
-                    self._quota.give(device, taken)
-                    raise
-            self._live[allocation.address] = allocation
-            self.table.insert(allocation.address, allocation.end)
-            memory.used += taken
+            self._enter(allocation, taken)
         return allocation.address
+
+    def place(self, allocation: Allocation) -> None:
+        """Makes just that allocation, all zero. UsageError if it is not possible there, OutOfMemory as `allocate`."""
+        self.check_open()
+        with self._lock:
+            self.check_open()
+            taken = round_up(max(allocation.nbytes, 1), PAGE)
+            offset = allocation.address - GPU_BASE
+            if self.table.count == self.table.capacity:
+                raise OutOfMemory(f"{self.table.capacity} allocations are live, which is the most there can be")
+            self._quota.take(allocation.device, taken, allocation.nbytes)
+            if offset % PAGE or not self._memories[allocation.device].space.take_at(offset, taken + GUARD):
+                self._quota.give(allocation.device, taken)
+                raise UsageError(f"{allocation} cannot be in the memory of GPU {allocation.device}, or overlaps another")
+            self._enter(allocation, taken)
+
+    def _enter(self, allocation: Allocation, taken: int) -> None:
+        """Make an allocation live whose range and quota, of `taken` bytes, have been taken."""
+        memory = self._memories[allocation.device]
+        offset = allocation.address - GPU_BASE
+        if taken < WORTH_ASKING:
+            try:
+                self._segment.reserve(offset, taken, allocation.label or "an allocation")
+            except OutOfMemory:
+                memory.space.give(offset, taken + GUARD)
+                self._quota.give(allocation.device, taken)
+                raise
+        self._live[allocation.address] = allocation
+        self.table.insert(allocation.address, allocation.end)
+        memory.used += taken
+
+    @contextmanager
+    def held(self) -> Iterator[list[Allocation]]:
+        """For a block in which no thread allocates or frees: the live allocations by address."""
+        self.check_open()
+        with self._lock:
+            self.check_open()
+            while self._dropped:
+                self._free_now(self._dropped.popleft())
+            yield self.allocations()
+
+    def written(self, allocation: Allocation, most: int) -> Iterator[tuple[int, np.ndarray]]:
+        """What has been written of an allocation, in pieces of at most `most` bytes (a multiple of PAGE): address, and uint8
+        of whole pages, not a copy. What is left out reads as zero."""
+        offset = allocation.address - GPU_BASE
+        for start, end in self._segment.written_in(offset, round_up(max(allocation.nbytes, 1), PAGE)):
+            for at in range(start, end, most):
+                yield GPU_BASE + at, self._segment.bytes[at : min(at + most, end)]
 
     def free(self, address: int) -> None:
         """Ends an allocation and gives its pages back to the host; UsageError if `address` does not start one."""
@@ -263,6 +315,14 @@ class Vram:
         if nbytes:
             self._segment.reserve(address - GPU_BASE, nbytes, f"a copy of {nbytes} bytes")
         return view
+
+    def pages(self, address: int, nbytes: int) -> np.ndarray:
+        """uint8 over whole pages of a live allocation, not a copy, with the bytes beyond its end. OutOfMemory if the host
+        has no pages left for them."""
+        offset = address - GPU_BASE
+        if nbytes:
+            self._segment.reserve(offset, nbytes, f"a copy of {nbytes} bytes")
+        return self._segment.bytes[offset : offset + nbytes]
 
     def find(self, address: int) -> Allocation | None:
         """The live allocation that holds `address`; the start of an empty one counts as inside."""

@@ -21,12 +21,16 @@ class DeviceArray:
     is released by `free`, when the object is collected, or with the machine.
     """
 
-    def __init__(self, memory: DeviceMemory, shape: int | Sequence[int], dtype: Any, device: int = 0) -> None:
-        self._address: int | None = None
+    def __init__(
+        self, memory: DeviceMemory, shape: int | Sequence[int], dtype: Any, device: int = 0, *, existing: int | None = None
+    ) -> None:
+        """existing: the address of an allocation that becomes the array; a new one else."""
+        self._address: int | None = existing
         self._memory = memory
         self.shape = _shape(shape)
         self.dtype = resolve_dtype(dtype)
-        self._address = memory.allocate(self.nbytes, label=f"array {self.dtype}{list(self.shape)}", device=device)
+        if existing is None:
+            self._address = memory.allocate(self.nbytes, label=f"array {self.dtype}{list(self.shape)}", device=device)
 
     @property
     def size(self) -> int:
@@ -44,6 +48,10 @@ class DeviceArray:
             raise MachineClosed("the device array has been freed")
         self._memory.check_open("the machine of the device array")
         return self._address
+
+    @property
+    def freed(self) -> bool:
+        return self._address is None
 
     def is_in(self, memory: DeviceMemory) -> bool:
         """Whether the array is in that device memory."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rjemu.config import MachineConfig, ThreadAllocation, resolve_execution_threads
 from rjemu.errors import ConfigError, UsageError
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
+from rjemu.exec.suspended import Pauses, SuspendedDispatch
 from rjemu.exec.trace import TraceRow
 from rjemu.isa.tables import FAMILIES
 from rjemu.shm.scoreboard import MAX_HELPERS
@@ -45,8 +46,16 @@ class Executor(Protocol):
     def remove_code(self, address: int) -> None:
         """Ends what `add_code` began."""
 
-    def run(self, spec: DispatchSpec, *, timeout: float | None, progress: Progress | None) -> DispatchResult:
-        """Runs a dispatch to its end."""
+    def run(
+        self,
+        spec: DispatchSpec,
+        *,
+        timeout: float | None,
+        progress: Progress | None,
+        pauses: Pauses | None,
+        suspended: SuspendedDispatch | None,
+    ) -> DispatchResult:
+        """Runs a dispatch to its end. pauses: where it can be made to wait; suspended: what of it has been done already."""
 
     def close(self) -> None:
         """Releases what the executor holds."""

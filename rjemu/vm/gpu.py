@@ -7,6 +7,7 @@ Where the memory is and what runs the work is for the subclasses: `rjemu.vm.devi
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -40,6 +41,8 @@ class Gpu(ABC):
         self._memory = memory
         self.queue = queue
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._arrays: weakref.WeakSet[DeviceArray] = weakref.WeakSet()
+        self._members = threading.Lock()  # of the two sets
 
     @property
     def closed(self) -> bool:
@@ -77,7 +80,29 @@ class Gpu(ABC):
     def empty(self, shape: int | Sequence[int], dtype: Any) -> DeviceArray:
         """A new array; its memory reads as zero. OutOfMemory if there is not that much left."""
         self._check_open()
-        return DeviceArray(self._memory, shape, dtype, self.index)
+        return self._enter(DeviceArray(self._memory, shape, dtype, self.index))
+
+    def array_at(self, address: int, shape: int | Sequence[int], dtype: Any) -> DeviceArray:
+        """An array in an allocation that is there, and that ends with it."""
+        return self._enter(DeviceArray(self._memory, shape, dtype, self.index, existing=address))
+
+    def _enter(self, array: DeviceArray) -> DeviceArray:
+        with self._members:
+            self._arrays.add(array)
+        return array
+
+    @property
+    def arrays(self) -> dict[int, DeviceArray]:
+        """The arrays in this GPU's memory that have not been freed, by address."""
+        with self._members:
+            live = [array for array in self._arrays if not array.freed]
+        return {array.address: array for array in sorted(live, key=lambda array: array.address)}
+
+    @property
+    def streams(self) -> list[Stream]:
+        """The streams of this GPU that have not been closed."""
+        with self._members:
+            return [stream for stream in self._streams if not stream.queue.freed]
 
     def zeros(self, shape: int | Sequence[int], dtype: Any) -> DeviceArray:
         """A new array of zeros."""
@@ -93,13 +118,20 @@ class Gpu(ABC):
     def stream(self) -> Stream:
         """A new queue of launches, which run one after another, and beside those of other streams."""
         self._check_open()
-        stream = Stream(self.index, self.new_queue())
-        self._streams.add(stream)
+        return self.stream_of(self.new_queue())
+
+    def stream_of(self, queue: Queue) -> Stream:
+        """A new stream that uses a queue of this GPU, and releases it in the end."""
+        stream = Stream(self.index, queue)
+        with self._members:
+            self._streams.add(stream)
         return stream
 
     def cancel_streams(self) -> None:
         """Ends every stream (`Stream.cancel`)."""
-        for stream in list(self._streams):
+        with self._members:
+            streams = list(self._streams)
+        for stream in streams:
             stream.cancel()
 
     def launch(

@@ -74,6 +74,11 @@ class LaunchMemory:
     dispatch_id: int
     scratch_address: int
 
+    @property
+    def owned(self) -> list[int]:
+        """The allocations that end with the launch."""
+        return [self.kernarg_address, self.scratch_address] if self.scratch_address else [self.kernarg_address]
+
 
 def default_block(kernel: Kernel) -> Size3:
     """The workgroup size that the kernel was compiled for; LaunchError if its metadata states none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +17,16 @@ from rjemu.shm.vram import Vram
 from rjemu.vm.device import Device
 from rjemu.vm.executor import Workers, executor_factory, observed, plugin_host
 from rjemu.vm.gate import Gate
+from rjemu.vm.pending import PendingLaunch
 from rjemu.vm.trace import write_trace
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRequest:
+    """What a machine was asked to be beside its configuration: `Machine`."""
+
+    executor: str
+    workers: Workers
 
 
 class Machine(Device):
@@ -42,6 +52,7 @@ class Machine(Device):
         quota: MemoryQuota | None = None,
         **overrides: Any,
     ) -> None:
+        self.request = MachineRequest(executor, workers)
         loaded = load_config(config, **overrides)
         plugins = plugin_host(loaded)
         create = executor_factory(executor, workers, loaded, plugins)
@@ -72,6 +83,29 @@ class Machine(Device):
         """Starts all worker processes now; otherwise each starts with the first launch that needs it."""
         self._check_open()
         self._executor.start()
+
+    def save(self, path: str | Path, *, stop: bool = False, data: Any = None) -> None:
+        """Writes a checkpoint of the machine, from which `rjemu.restore` makes it anew.
+
+        Launches under way in any thread stop at an instruction boundary and go on when the file is written; with `stop`
+        they end with LaunchSuspended. data: what the program wants to find in `RestoredMachine.data`: None, numbers,
+        strings, bytes, lists and dicts with strings as keys. The file is replaced only when the new one is complete.
+
+        CheckpointError if the file cannot be written; UsageError for data of another kind.
+        """
+        from rjemu.checkpoint.save import save_machine
+
+        self._check_open()
+        with self._gate.paused() as launches, self.vram.held() as allocations:
+            save_machine(self, path, launches, allocations, data)
+            if stop:
+                for launch in launches:
+                    launch.ending = True
+
+    @property
+    def pending(self) -> list[PendingLaunch]:
+        """Launches that are still to be gone on with: none, but in a `RestoredMachine`."""
+        return []
 
     @contextmanager
     def trace(self, path: str | Path) -> Iterator[None]:

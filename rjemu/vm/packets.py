@@ -75,14 +75,22 @@ class AqlQueue:
 
     SLOTS = 64
 
-    def __init__(self, vram: Vram, device: int = 0) -> None:
+    def __init__(self, vram: Vram, device: int = 0, *, existing: tuple[int, int] | None = None) -> None:
+        """existing: the addresses of a queue and of its ring that are in memory already."""
         self._vram = vram
         self._freed = False
         self._lock = threading.Lock()
-        self.address = vram.allocate(AMD_QUEUE.itemsize, label="queue", device=device)
-        self.ring_address = vram.allocate(self.SLOTS * DISPATCH_PACKET.itemsize, label="queue packets", device=device)
+        self.address, self.ring_address = existing or (
+            vram.allocate(AMD_QUEUE.itemsize, label="queue", device=device),
+            vram.allocate(self.SLOTS * DISPATCH_PACKET.itemsize, label="queue packets", device=device),
+        )
         self._queue = vram.view(self.address, AMD_QUEUE.itemsize).view(AMD_QUEUE)[0]
         self._ring = vram.view(self.ring_address, self.SLOTS * DISPATCH_PACKET.itemsize).view(DISPATCH_PACKET)
+        if existing is None:
+            self._describe()
+
+    def _describe(self) -> None:
+        """Writes what a kernel may read of a new queue."""
         self._queue["type"] = _QUEUE_TYPE_MULTI
         self._queue["features"] = _FEATURE_KERNEL_DISPATCH
         self._queue["base_address"] = self.ring_address

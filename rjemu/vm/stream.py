@@ -27,7 +27,7 @@ class Stream:
 
     def __init__(self, device: int, queue: Queue) -> None:
         self._device = device
-        self._queue = queue
+        self.queue = queue
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rjemu stream")
         self._cancelled = threading.Event()
         self._failure: BaseException | None = None
@@ -54,7 +54,7 @@ class Stream:
             if progress is not None:
                 progress(done, total)
 
-        return self.submit(device.launch, kernel, grid, block, args, progress=watch, queue=self._queue, **options)
+        return self.submit(device.launch, kernel, grid, block, args, progress=watch, queue=self.queue, **options)
 
     def submit(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Calls a function when everything put in before has ended: a copy, `array.copy_from`, for instance."""
@@ -68,7 +68,7 @@ class Stream:
                 self._failure = error
                 raise
 
-        self._queue.check_open("the machine of the stream")
+        self.queue.check_open("the machine of the stream")
         try:
             return self._thread.submit(call)
         except RuntimeError as error:
@@ -76,7 +76,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Waits until the stream is empty; raises the first failure since the last call, and lets the stream go on."""
-        self._queue.check_open("the machine of the stream")
+        self.queue.check_open("the machine of the stream")
         self._thread.submit(lambda: None).result()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -89,14 +89,14 @@ class Stream:
 
     def close(self) -> None:
         """Waits as `synchronize`, then ends the stream and releases its queue. A second call does nothing."""
-        if self._queue.freed:
+        if self.queue.freed:
             return
         try:
             if not self._cancelled.is_set():
                 self.synchronize()
         finally:
             self.cancel()
-            self._queue.free()
+            self.queue.free()
 
     def __enter__(self) -> Stream:
         return self

@@ -45,8 +45,7 @@ WORKER_BYTES = 64
 
 PART = fields(
     0,
-    ("generation", 4),  # of the dispatch that this is about
-    ("opened", 4),  # workgroup slots in use
+    ("opened", 4),  # workgroup slots that hold or have held workgroups
     ("workgroups", 8),
     ("instructions", 8),
     ("busy_ns", 8),
@@ -54,14 +53,14 @@ PART = fields(
     ("ended_ns", 8),
     *((name, 8) for name in ASYNC_COUNTERS),
 )
-"""What a worker does, or did, in the dispatch of a slot."""
+"""What a worker does, or did, in the dispatch of a slot: prepared by the launcher, counted up by the worker."""
 PART_BYTES = -(-PART["end"] // 64) * 64
 
-OPEN, CLOSED = 1, 0
+CLOSED, OPEN, SUSPENDED = 0, 1, 2
 SLOT_HEADER = fields(
     0,
-    ("state", 4),  # OPEN: workers may enter
-    ("generation", 4),  # counts the dispatches that the slot has held
+    ("state", 4),  # OPEN: workers may enter; SUSPENDED: they may not, until it goes on
+    ("generation", 4),  # counts the dispatches that the slot has held, and how often each of them has gone on
     ("attention", 4),  # futex: the launching thread sleeps on it; a worker has left the dispatch or asks for something
     ("journal", 4),  # journal entries that a worker must have applied
     ("device", 4),

@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from rjemu.exec.engine import Engine
+from rjemu.exec.layout import ASYNC_COUNTERS
 from rjemu.exec.runner import Code, Runner
 from rjemu.exec.slots import Slots
 from rjemu.exec.trace import TraceRing
@@ -28,7 +29,8 @@ def resident_slots(slot: DispatchSlot, worker: int, memory: np.ndarray, wave_siz
 
 
 class Part:
-    """What a worker does in the dispatch of slot k. record: its PART record. ring: to trace it in."""
+    """What a worker does in the dispatch of slot k. record: its PART record, as the launcher has prepared it: if slots have
+    been opened, it goes on with the workgroups in them. ring: to trace it in."""
 
     def __init__(
         self,
@@ -48,18 +50,23 @@ class Part:
         self._block = slot.block
         trace = None if ring is None else (ring, slot.word("launch"))
         self._runner = Runner(engine, code, slot.kernel_name, slot.word("lds_bytes"), self._block.address, slots, trace)
-        slots.clear()
-        record.clear()
+        self._before = {name: record.long(name) for name in ("workgroups", "instructions", *ASYNC_COUNTERS)}
+        if not record.word("opened"):
+            slots.clear()
         record.set_long("started_ns", time.monotonic_ns())
-        record.set_word("generation", self.generation)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the dispatch has been stopped in order to go on."""
+        return self._block.word("suspend") != 0
 
     def step(self, seconds: float) -> bool:
-        """Run for about so long; whether nothing is left to do. Raises KernelFaults."""
+        """Run for about so long; whether nothing is left to do now. Raises KernelFaults."""
         if self._block.word("stop"):
             return True
         started = time.monotonic_ns()
         try:
-            return self._runner.step(seconds)
+            return self._runner.settle() if self.suspended else self._runner.step(seconds)
         finally:
             self._publish(started)
 
@@ -71,9 +78,12 @@ class Part:
         record, engine = self._record, self.engine
         now = time.monotonic_ns()
         record.set_word("opened", engine.opened)
-        record.set_long("workgroups", engine.long("workgroups_done"))
-        record.set_long("instructions", engine.long("instructions_done"))
+        counters = {
+            "workgroups": engine.long("workgroups_done"),
+            "instructions": engine.long("instructions_done"),
+            **engine.async_counters(),
+        }
+        for name, value in counters.items():
+            record.set_long(name, self._before[name] + value)
         record.set_long("busy_ns", record.long("busy_ns") + now - started)
         record.set_long("ended_ns", now)
-        for name, value in engine.async_counters().items():
-            record.set_long(name, value)

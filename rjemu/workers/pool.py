@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,23 @@ from rjemu.exec.layout import ASYNC_COUNTERS, class_key
 from rjemu.exec.native import HelperFactory
 from rjemu.exec.prepare import slot_layout
 from rjemu.exec.residency import affordable_residents
+from rjemu.exec.slots import Slots
+from rjemu.exec.suspended import (
+    Pauses,
+    SuspendedDispatch,
+    counters,
+    free_slots,
+    placement,
+    put_workgroup,
+    record_workgroup,
+    running_slots,
+    set_counters,
+)
 from rjemu.exec.trace import ALREADY_TRACED, TraceRow
 from rjemu.shm import futex
 from rjemu.shm.room import Ranges, promised
 from rjemu.shm.vram import Vram
-from rjemu.workers.control import CLOSED, DISPATCH_SLOTS, OPEN, Control
+from rjemu.workers.control import CLOSED, DISPATCH_SLOTS, OPEN, SUSPENDED, Control
 from rjemu.workers.crew import LOOK_SECONDS, Crew
 from rjemu.workers.helpers import HelperPool
 from rjemu.workers.part import resident_slots
@@ -37,7 +50,26 @@ Progress = Callable[[int, int], None]
 STOP_SECONDS = 5.0
 """How long workers may take to leave a dispatch that is stopped before they are killed."""
 
+SUSPEND_SECONDS = 30.0
+"""The same for a dispatch that is to go on: what is being compiled for it is waited for."""
+
 _ASKABLE = frozenset({"mode_class", "decode", "instruction", "text", "nearest", "refresh", "start_helpers"})
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    """The dispatch of slot k (`exec.suspended.Pausable`)."""
+
+    pool: PoolExecutor
+    k: int
+    spec: DispatchSpec
+    takers: Sequence[int]
+
+    def suspend(self) -> SuspendedDispatch | None:
+        return self.pool.suspend(self.k, self.spec, self.takers)
+
+    def go_on(self) -> None:
+        self.pool.go_on(self.k, self.takers)
 
 
 class PoolExecutor:
@@ -114,15 +146,31 @@ class PoolExecutor:
         with self._code_lock:
             self._codebook.remove(address)
 
-    def run(self, spec: DispatchSpec, *, timeout: float | None = None, progress: Progress | None = None) -> DispatchResult:
+    def run(
+        self,
+        spec: DispatchSpec,
+        *,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+        pauses: Pauses | None = None,
+        suspended: SuspendedDispatch | None = None,
+    ) -> DispatchResult:
         """Run a dispatch to its end; raises as `NativeExecutor.run`, and WorkerLost if a worker dies in it."""
         trace = self._trace
         if trace is None:
-            return self._run(spec, timeout, progress, 0)
+            return self._run(spec, timeout, progress, pauses, suspended, 0)
         with trace.session.launch(spec.kernel) as launch:
-            return self._run(spec, timeout, progress, launch)
+            return self._run(spec, timeout, progress, pauses, suspended, launch)
 
-    def _run(self, spec: DispatchSpec, timeout: float | None, progress: Progress | None, launch: int) -> DispatchResult:
+    def _run(
+        self,
+        spec: DispatchSpec,
+        timeout: float | None,
+        progress: Progress | None,
+        pauses: Pauses | None,
+        suspended: SuspendedDispatch | None,
+        launch: int,
+    ) -> DispatchResult:
         started = time.perf_counter()
         deadline = started + timeout if timeout is not None else None
         compiled, decoding = self._library.compiled, self._codebook.decode_seconds
@@ -135,8 +183,12 @@ class PoolExecutor:
             resident = affordable_residents(spec, resident, len(takers))
             waves = Ranges(self._crew.wave_ranges(k, takers, resident, stride))
             with promised(waves, f"kernel {spec.kernel}, with {resident} workgroups resident,"):
-                self._open(k, spec, takers, resident, launch)
-                self._attend(k, spec, takers, deadline, progress)
+                self._fill(k, spec, takers, resident, launch)
+                if suspended is not None:
+                    self._put_back(k, spec, takers, suspended)
+                self._open(k, takers)
+                with nullcontext() if pauses is None else pauses.pausable(_UnderWay(self, k, spec, takers)):
+                    self._attend(k, spec, takers, deadline, progress, pauses)
         except KeyboardInterrupt:
             text = self._abandon(k, spec, takers)
             raise LaunchInterrupted(f"kernel {spec.kernel} was interrupted: {text}") from None
@@ -169,8 +221,8 @@ class PoolExecutor:
             self._free_slots.append(k)
             self._slot_free.notify()
 
-    def _open(self, k: int, spec: DispatchSpec, takers: Sequence[int], resident: int, launch: int) -> None:
-        """Fill slot k and let the invited workers in, which may hold so many workgroups at once, together. launch: its
+    def _fill(self, k: int, spec: DispatchSpec, takers: Sequence[int], resident: int, launch: int) -> None:
+        """Fill slot k for the workers that are invited, which may hold so many workgroups at once, together. launch: its
         number in the trace, 0 for none."""
         with self._code_lock:
             program = self._codebook.program_of(spec.entry)
@@ -178,13 +230,10 @@ class PoolExecutor:
                 raise KernelFault(f"kernel {spec.kernel} starts at {spec.entry:#x}, which holds no code")
             self._codebook.refresh()
             mode_class = self._library.mode_class(class_key(spec.mode))
-            journal = len(self._library.journal)
         self._control.slots[k].block.fill(spec, mode_class, program)
         self._faults.pop(k, None)
         slot = self._control.slots[k]
         words = {
-            "generation": slot.word("generation") + 1,
-            "journal": journal,
             "device": spec.device,
             "takers": len(takers),
             "launch": launch,
@@ -196,11 +245,75 @@ class PoolExecutor:
         slot.kernel_name = spec.kernel
         slot.places[: len(self._crew)] = 0
         slot.places[takers] = range(1, len(takers) + 1)
+        for worker in takers:
+            self._control.part(worker, k).clear()
+
+    def _open(self, k: int, takers: Sequence[int]) -> None:
+        """Let the invited workers into slot k, which is filled."""
+        slot = self._control.slots[k]
+        with self._code_lock:
+            slot.set_word("journal", len(self._library.journal))
+        slot.set_word("generation", slot.word("generation") + 1)
         self._runtime.exchange(slot.field_address("state"), OPEN)
         self._crew.ring(takers)
 
+    def _put_back(self, k: int, spec: DispatchSpec, takers: Sequence[int], suspended: SuspendedDispatch) -> None:
+        """Put what was resident into the takers' workgroup slots. ValueError if it does not fit."""
+        slots = [self._slots_of(k, worker) for worker in takers]
+        shares = [(first, part.count) for first, part in slots]
+        places = placement(suspended.slots, shares, keep_numbers=bool(spec.scratch_stride))
+        set_counters(self._control.slots[k].block, suspended)
+        with self._code_lock:
+            for (taker, number), record in zip(places, suspended.workgroups(), strict=True):
+                put_workgroup(slots[taker][1], number, record, spec, self._codebook)
+        for taker, worker in enumerate(takers):
+            used = [number for other, number in places if other == taker]
+            opened = max(used, default=-1) + 1
+            free_slots(slots[taker][1], opened, used)
+            self._control.part(worker, k).set_word("opened", opened)
+
+    def _slots_of(self, k: int, worker: int) -> tuple[int, Slots]:
+        """(number of the first, the workgroup slots) of a worker in the dispatch of slot k."""
+        return resident_slots(self._control.slots[k], worker, self._crew.wave_memory(worker, k), self.wave_size)
+
+    def suspend(self, k: int, spec: DispatchSpec, takers: Sequence[int]) -> SuspendedDispatch | None:
+        """Have all workers leave the dispatch of slot k, with their workgroups as they are; see `Pausable`."""
+        slot = self._control.slots[k]
+        if k not in self._faults and slot.word("state") == OPEN:
+            self._runtime.exchange(slot.field_address("state"), SUSPENDED)
+            slot.block.set_word("suspend", 1)
+            self._crew.ring(takers)
+            self._leave(k, takers, time.perf_counter() + SUSPEND_SECONDS)
+            # What they have said last.
+            self._crew.answer(self._carry_out)
+        if k in self._faults:
+            return None
+        running = []
+        for worker in takers:
+            first, slots = self._slots_of(k, worker)
+            opened = self._control.part(worker, k).word("opened")
+            running += [(slots, number, first) for number in running_slots(slots, opened)]
+        return SuspendedDispatch(
+            *counters(slot.block),
+            tuple(first + number for _, number, first in running),
+            lambda: (record_workgroup(slots, number, first, spec) for slots, number, first in running),
+        )
+
+    def go_on(self, k: int, takers: Sequence[int]) -> None:
+        """Let the workers in again that `suspend` has sent away."""
+        slot = self._control.slots[k]
+        if slot.word("state") == SUSPENDED and k not in self._faults:
+            slot.block.set_word("suspend", 0)
+            self._open(k, takers)
+
     def _attend(
-        self, k: int, spec: DispatchSpec, takers: Sequence[int], deadline: float | None, progress: Progress | None
+        self,
+        k: int,
+        spec: DispatchSpec,
+        takers: Sequence[int],
+        deadline: float | None,
+        progress: Progress | None,
+        pauses: Pauses | None,
     ) -> None:
         """Answer questions until the dispatch is over."""
         slot = self._control.slots[k]
@@ -208,6 +321,9 @@ class PoolExecutor:
         looked = time.monotonic()
         while True:
             seen = slot.word("attention")
+            if pauses is not None:
+                paused = pauses.look()
+                deadline = deadline and deadline + paused
             self._crew.answer(self._carry_out)
             if k in self._faults:
                 raise self._faults.pop(k)
@@ -230,8 +346,12 @@ class PoolExecutor:
 
     def _close(self, k: int, takers: Sequence[int], deadline: float | None) -> None:
         """Let no worker enter any more, and wait until all have left; those that are in it past the deadline are killed."""
+        self._runtime.exchange(self._control.slots[k].field_address("state"), CLOSED)
+        self._leave(k, takers, deadline)
+
+    def _leave(self, k: int, takers: Sequence[int], deadline: float | None) -> None:
+        """Wait until no worker is in the dispatch of slot k; those that are past the deadline are killed."""
         slot = self._control.slots[k]
-        self._runtime.exchange(slot.field_address("state"), CLOSED)
         while True:
             seen = slot.word("attention")
             busy = self._crew.busy(k, takers)
@@ -254,7 +374,7 @@ class PoolExecutor:
     def _fail(self, k: int, error: RjemuError) -> None:
         """Make slot k's launch raise, unless something else was first."""
         slot = self._control.slots[k]
-        if slot.word("state") == OPEN:
+        if slot.word("state") != CLOSED:
             self._faults.setdefault(k, error)
             self._control.slots[k].block.set_word("stop", 1)
             self._runtime.increment(slot.field_address("attention"))
@@ -285,25 +405,22 @@ class PoolExecutor:
         text = f"{self._control.slots[k].block.long('completed')} of {spec.workgroups} workgroups had ended"
         waiting: list[str] = []
         for worker in self._crew.busy(k, takers):
-            memory = self._crew.wave_memory(worker, k)
-            _, slots = resident_slots(self._control.slots[k], worker, memory, self.wave_size)
+            _, slots = self._slots_of(k, worker)
             waiting += slots.waiting(self._control.part(worker, k).word("opened"))
         return f"{text}; waiting at a barrier: {', '.join(waiting[:8])}" if waiting else text
 
     def _statistics(self, k: int, takers: Sequence[int], seconds: float) -> list[dict[str, Any]]:
         """What each worker did in the dispatch of slot k, which took so long."""
-        generation = self._control.slots[k].word("generation")
         out = []
         for worker in takers:
             part = self._control.part(worker, k)
-            took_part = part.word("generation") == generation
             out.append(
                 worker_stats(
                     self._crew.name(worker),
                     self._crew.cpu(worker),
-                    part.long("workgroups") if took_part else 0,
-                    part.long("instructions") if took_part else 0,
-                    part.long("busy_ns") / 1e9 if took_part else 0.0,
+                    part.long("workgroups"),
+                    part.long("instructions"),
+                    part.long("busy_ns") / 1e9,
                     seconds,
                 )
             )
@@ -311,10 +428,8 @@ class PoolExecutor:
 
     def _async_counters(self, k: int, takers: Sequence[int]) -> dict[str, int]:
         """The sums of what the workers' asynchronous loops counted in the dispatch of slot k."""
-        generation = self._control.slots[k].word("generation")
         parts = [self._control.part(worker, k) for worker in takers]
-        took_part = [part for part in parts if part.word("generation") == generation]
-        return {name: sum(part.long(name) for part in took_part) for name in ASYNC_COUNTERS}
+        return {name: sum(part.long(name) for part in parts) for name in ASYNC_COUNTERS}
 
     def close(self) -> None:
         """End the workers and release everything."""

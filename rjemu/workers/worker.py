@@ -313,14 +313,15 @@ class Worker:
             self.ask(k, "catch_up")
         engine = self._idle_engines.pop() if self._idle_engines else self._new_engine()
         first, slots = resident_slots(slot, self._setup.index, self._wave_memories[k], self._setup.wave_size)
-        engine.begin(*self._setup.role.own_xcds(slot.word("device"), slot.block.word("xcds")), first)
+        own, mine = self._setup.role.own_xcds(slot.word("device"), slot.block.word("xcds"))
+        engine.begin(own, mine, first, max(self._part_records[k].word("opened"), 1))
         ring = self._trace.ring() if slot.word("launch") else None
         self._parts[k] = Part(k, slot, self._part_records[k], engine, RemoteCode(self, k), slots, ring)
 
     def _leave(self, part: Part) -> None:
         part.drain()
         touched = part.engine.opened * part.slots.stride
-        if touched > KEPT_BYTES:
+        if touched > KEPT_BYTES and not part.suspended:
             start = part.k * WAVES_BYTES + KEPT_BYTES
             self._waves.discard(start, -(-(touched - KEPT_BYTES) // 4096) * 4096)
         self._idle_engines.append(part.engine)

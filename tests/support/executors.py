@@ -39,7 +39,7 @@ class RecordingExecutor:
         del self.code[address]
 
     def run(
-        self, spec: DispatchSpec, *, timeout: float | None, progress: Callable[[int, int], None] | None
+        self, spec: DispatchSpec, *, timeout: float | None, progress: Callable[[int, int], None] | None, **others: Any
     ) -> DispatchResult:
         self.specs.append(spec)
         self.on_run(spec)
