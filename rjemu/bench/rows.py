@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["ratio", "per second", "seconds", "MiB", "%"]
+Kind = Literal["ratio", "per second", "seconds", "MiB", "%", "ns"]
 _LARGER_IS_BETTER = ("ratio", "per second")
 
 
@@ -55,5 +55,16 @@ PROCESSES = (
 )
 """What worker processes cost and bring (`rjemu.bench.processes`)."""
 
-ROWS = (*CORE, *PROCESSES)
-GROUPS = ("core", "processes")
+ASYNC = (
+    Row("mfma32", "16 independent MXFP4 MFMAs 32x32x64", "ratio", 1.5, 1.8, False, "async", 2),
+    Row("mfma16", "16 independent MXFP4 MFMAs 16x16x128", "ratio", 1.5, 1.8, False, "async", 2),
+    Row("mxfp4-block", "Triton MXFP4 matmul, one workgroup", "ratio", 1.3, 1.6, group="async", cpus=2),
+    Row("fp16-block", "Triton fp16 matmul, one workgroup", "ratio", 1.0, 1.25, group="async", cpus=2),
+    Row("chain", "dependent MFMA chain, longer by", "%", 2, 0, False, "async", 2),
+    Row("site", "per matrix instruction not given away", "ns", 30, 8, False, "async", 2),
+    Row("handoff", "handoff and join of an empty job", "ns", 1500, 400, False, "async", 2),
+)
+"""What a helper process brings and costs one workgroup (`rjemu.bench.async_mma`): ratios are 1/1/0's time over 1/1/1's."""
+
+ROWS = (*CORE, *PROCESSES, *ASYNC)
+GROUPS = ("core", "processes", "async")

@@ -17,7 +17,7 @@ from rjemu.bench.rows import GROUPS, ROWS, Row
 from rjemu.bench.timing import fair_environment
 from rjemu.errors import UsageError
 
-_UNITS = {"seconds": " s", "MiB": " MiB", "%": " %", "per second": "/s"}
+_UNITS = {"seconds": " s", "MiB": " MiB", "%": " %", "per second": "/s", "ns": " ns"}
 
 Figure = dict[str, Any]
 """value: the row's figure; seconds: the medians that it comes from. Or reason: why there is none."""
@@ -110,8 +110,9 @@ def _measure(row: Row, repeat: int) -> Figure:
 
 
 def _table(rows: Sequence[Row], figures: Sequence[Figure]) -> Table:
-    against = {"core": "numpy's on the same core", "processes": "rjemu's own"}
-    caption = "ratios: speed over " + " or ".join(against[group] for group in GROUPS if any(r.group == group for r in rows))
+    against = {"core": "numpy's on the same core", "processes": "rjemu's own", "async": "rjemu's own"}
+    sides = dict.fromkeys(against[group] for group in GROUPS if any(row.group == group for row in rows))
+    caption = "ratios: speed over " + " or ".join(sides)
     table = Table(box=None, pad_edge=False, caption=caption, caption_justify="left")
     for heading in ("row", "what"):
         table.add_column(heading)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from rjemu.shm.scoreboard import JOB_MMAS
 
 MAX_JOBS = JOB_MMAS
+NEIGHBOURHOOD = 4096
+"""Hosts fetch what lies near, up to a page of memory: results of one such block are best computed in one place."""
 LEAST_GAIN = 0.05
 """The part of a group's time that must be won, or it is not worth the disturbance."""
 
@@ -37,10 +39,11 @@ TYPICAL_HANDOFF = HandoffCost.of(300.0)
 
 @dataclass(frozen=True, slots=True)
 class MmaCost:
-    """nanoseconds: of one execution on this host; result_bytes: of its result."""
+    """nanoseconds: of one execution on this host; result_bytes: of its result, which lies `place` bytes into the wave."""
 
     nanoseconds: float
     result_bytes: int
+    place: int
 
     @property
     def on_helper(self) -> float:
@@ -50,26 +53,25 @@ class MmaCost:
 def shares(costs: Sequence[MmaCost], handoff: HandoffCost) -> list[tuple[int, ...]]:
     """How many of a group's instructions, from the first on, each of 1, 2, ... helpers gets; the issuer keeps the rest, and
     always the last. Ends where a further helper gains nothing; empty if even one does not win enough."""
-    best = sum(cost.nanoseconds for cost in costs)
-    limit = best * (1 - LEAST_GAIN)
+    blocks = [cost.place // NEIGHBOURHOOD for cost in costs]
+    cuts = [k for k in range(1, len(costs)) if blocks[k] != blocks[k - 1]]
+    limit = sum(cost.nanoseconds for cost in costs) * (1 - LEAST_GAIN)
     out: list[tuple[int, ...]] = []
-    for helpers in range(1, min(MAX_JOBS, len(costs) - 1) + 1):
-        time, split = min(
-            (_time(costs, split, handoff), split)
-            for split in (_split(given, helpers) for given in range(helpers, len(costs)))
-            if max(split) <= JOB_MMAS
-        )
-        if time > limit:
+    for helpers in range(1, min(MAX_JOBS, len(cuts)) + 1):
+        splits = {split for given in cuts if (split := _split(given, helpers, cuts)) and max(split) <= JOB_MMAS}
+        timed = min(((_time(costs, split, handoff), split) for split in splits), default=None)
+        if timed is None or timed[0] > limit:
             break
-        out.append(split)
-        limit = time * (1 - LEAST_GAIN)
+        out.append(timed[1])
+        limit = timed[0] * (1 - LEAST_GAIN)
     return out
 
 
-def _split(given: int, helpers: int) -> tuple[int, ...]:
-    """So many instructions for so many helpers, those that start first getting more."""
-    whole, rest = divmod(given, helpers)
-    return tuple(whole + (k < rest) for k in range(helpers))
+def _split(given: int, helpers: int, cuts: Sequence[int]) -> tuple[int, ...]:
+    """So many instructions for so many helpers, about as many each, cut where that is allowed; empty if it cannot be."""
+    ends = [min((k for k in cuts if k <= given), key=lambda k: abs(k - given * j / helpers)) for j in range(1, helpers + 1)]
+    counts = tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
+    return counts if min(counts) > 0 else ()
 
 
 def _time(costs: Sequence[MmaCost], split: Sequence[int], handoff: HandoffCost) -> float:

@@ -120,7 +120,7 @@ class PlanCache:
             return SITE_REJECTED, group.span
         members = [self._member(program, pc, offset) for offset in group.offsets]
         costs = [
-            MmaCost(self.cost(program, pc + offset), member.size)
+            MmaCost(self.cost(program, pc + offset), member.size, member.result)
             for member, offset in zip(members, group.offsets, strict=True)
         ]
         split = shares(costs, self.handoff)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import os
+import platform
 import random
 import signal
 import threading
@@ -11,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -382,3 +386,83 @@ second:
 done:
 """
     assert comes_to_the_mark(blocked, body, waves=2)
+
+
+# --- limits, processes -----------------------------------------------------------------------------------------------------
+
+
+def test_a_window_may_be_limited() -> None:
+    """With `async_window`, jobs are waited for after so many instructions."""
+    text = frame(f"{TWO}\n" + "s_nop 0\n" * 40)
+    drains = []
+    for window in (0, 8):
+        with (
+            always_admitted(),
+            rjemu.Machine(PRESET, workers="inline", async_helper_threads=1, async_window=window) as gpu,
+        ):
+            gpu.start()
+            run(gpu, text)
+            fresh_helpers(gpu)
+            _, result = run(gpu, text)
+            assert result.stats["async"]["jobs"] == 1
+            drains.append(result.stats["async"]["boundary_drains"])
+    assert drains[1] == 1
+
+
+def test_a_lost_worker_leaves_no_helper_taken() -> None:
+    with always_admitted(), rjemu.Machine(PRESET, workers=(1, 1), async_helper_threads=2) as gpu:
+        gpu.start()
+        text = frame(independent(8, rounds=200_000))
+        failures: list[BaseException] = []
+
+        def launch() -> None:
+            try:
+                run(gpu, text)
+            except rjemu.errors.WorkerLost as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=launch)
+        thread.start()
+        time.sleep(0.3)
+        executor: Any = gpu._executor
+        os.kill(executor._control.workers[0].word("pid"), signal.SIGKILL)
+        thread.join(60)
+        assert failures
+        board = helpers_of(gpu).board
+        limit = time.monotonic() + 10
+        while board.free != 3:
+            assert time.monotonic() < limit, f"free: {board.free:b}"
+            time.sleep(0.01)
+        short = frame(independent(8))
+        with rjemu.Machine(PRESET, workers="inline") as plain:
+            expected, _ = run(plain, short)
+        stored, _ = run(gpu, short)
+        assert np.array_equal(stored, expected)
+
+
+def test_helpers_run_with_the_issuers_host_rounding() -> None:
+    """The host's rounding direction when the launch begins is what matrix instructions round with, wherever they run."""
+    text = frame(independent(6))
+    libm = ctypes.CDLL(ctypes.util.find_library("m"))
+    upward = {"x86_64": 0x800, "aarch64": 0x400000}[platform.machine()]
+
+    def rounded_up(helpers: int) -> np.ndarray:
+        with always_admitted(), rjemu.Machine(PRESET, workers="inline", async_helper_threads=helpers) as gpu:
+            gpu.start()
+            run(gpu, text)
+            libm.fesetround(upward)
+            try:
+                stored, result = run(gpu, text)
+            finally:
+                libm.fesetround(0)
+            assert not helpers or result.stats["async"]["jobs"] > 0
+            return stored
+
+    nearest, _ = run_plain(text)
+    assert np.array_equal(rounded_up(2), rounded_up(0))
+    assert not np.array_equal(rounded_up(0), nearest)
+
+
+def run_plain(text: str) -> tuple[np.ndarray, Any]:
+    with rjemu.Machine(PRESET, workers="inline") as gpu:
+        return run(gpu, text)

@@ -10,28 +10,39 @@ from rjemu.mma.admission import LEAST_GAIN, MAX_JOBS, HandoffCost, MmaCost, shar
 CHEAP, DEAR = HandoffCost.of(100.0), HandoffCost.of(3000.0)
 
 
+def group(nanoseconds: list[float], nbytes: int = 4096) -> list[MmaCost]:
+    """Instructions whose results lie one after another."""
+    return [MmaCost(cost, nbytes, k * nbytes) for k, cost in enumerate(nanoseconds)]
+
+
 def test_one_instruction_is_never_given_away() -> None:
-    assert shares([MmaCost(1e6, 4096)], CHEAP) == []
+    assert shares(group([1e6]), CHEAP) == []
 
 
 def test_long_instructions_are_shared_evenly() -> None:
-    split = shares([MmaCost(100_000.0, 4096)] * 8, CHEAP)
+    split = shares(group([100_000.0] * 8), CHEAP)
     assert split[0] in [(3,), (4,)]
     assert split[2] == (2, 2, 2)
     assert sum(split[-1]) <= 7
 
 
 def test_short_instructions_are_kept() -> None:
-    assert shares([MmaCost(20.0, 1024)] * 3, CHEAP) == []
+    assert shares(group([20.0] * 3), CHEAP) == []
 
 
 def test_dear_handoffs_reject_what_cheap_ones_admit() -> None:
-    costs = [MmaCost(250.0, 4096)] * 6
+    costs = group([250.0] * 6)
     assert shares(costs, CHEAP)
     assert shares(costs, DEAR) == []
 
 
-COSTS = st.lists(st.floats(20, 5000).map(lambda ns: MmaCost(ns, 4096)), min_size=1, max_size=9)
+def test_results_of_one_neighbourhood_stay_together() -> None:
+    assert shares(group([10_000.0] * 4, 1024), CHEAP) == []
+    split = shares(group([10_000.0] * 9, 1024), CHEAP)
+    assert split == [(4,)] or split == [(4,), (4, 4)]
+
+
+COSTS = st.lists(st.floats(20, 5000), min_size=1, max_size=9).map(group)
 
 
 @given(COSTS, st.floats(50, 5000))
