@@ -412,7 +412,7 @@ def test_a_window_may_be_limited() -> None:
 def test_a_lost_worker_leaves_no_helper_taken() -> None:
     with always_admitted(), rjemu.Machine(PRESET, workers=(1, 1), async_helper_threads=2) as gpu:
         gpu.start()
-        text = frame(independent(8, rounds=200_000))
+        text = frame(independent(8, rounds=5_000_000))
         failures: list[BaseException] = []
 
         def launch() -> None:
