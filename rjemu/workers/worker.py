@@ -273,12 +273,14 @@ class Worker:
         while time.perf_counter() < until:
             if self._record.word("bell") != bell:
                 return
-        self._look_around()
+            os.sched_yield()  # the launcher may be on this CPU
         ring = self._trace.ring()
         began = time.monotonic_ns()
         futex.wait(self._record.field_address("bell"), bell, IDLE_SECONDS)
         if ring is not None:
             ring.append(WAIT, 0, 0, began, time.monotonic_ns())
+        if self._record.word("bell") == bell or self._control.header.word("shutdown"):
+            self._look_around()
 
     def _look_around(self) -> None:
         """Raise LauncherGone if there is nobody left to work for."""
