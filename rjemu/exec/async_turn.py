@@ -13,6 +13,7 @@ jobs are pending.
 
 from __future__ import annotations
 
+from rjemu.exec.counting import CountingCode
 from rjemu.exec.handoff import JOIN_LOST, JOIN_REFUSED, NOBODY
 from rjemu.exec.host_calls import HostCalls
 from rjemu.exec.host_rounding import HostRounding
@@ -82,7 +83,7 @@ _KEEPS_JOBS = ("barrier", "sleep", "yield", "mode", "helpers")
 _HOLDER_SHIFT = HOLDER_BYTES.bit_length() - 1
 
 
-def write_async_turn(module: Module, wave: int) -> None:
+def write_async_turn(module: Module, wave: int, counting: bool) -> None:
     """Add the functions to a module that has `turn` and those of `exec.handoff`."""
     _write_recover(module)
     _write_settle(module)
@@ -90,7 +91,7 @@ def write_async_turn(module: Module, wave: int) -> None:
     _write_drain_slots(module)
     _write_issue(module)
     _write_attend(module)
-    _write_turn_async(module, wave)
+    _write_turn_async(module, wave, counting)
 
 
 def _set_at(b: Native, ptr: Ptr) -> Value:
@@ -540,7 +541,7 @@ def _limit_window(b: Native, ctx: Ptr, w: Ptr) -> None:
             b.call("@drain", "void", [ctx, w])
 
 
-def _write_turn_async(module: Module, wave: int) -> None:
+def _write_turn_async(module: Module, wave: int, counting: bool) -> None:
     """i32 turn_async(ctx, wave, quantum): see `turn`."""
     b = Native(module, wave)
     ctx, w, quantum = Ptr("%ctx"), Ptr("%w"), b.argument("quantum")
@@ -556,6 +557,7 @@ def _write_turn_async(module: Module, wave: int) -> None:
     b.put(ctx, CTX, "code_bytes", b.get(program, PROGRAM, "code_bytes", "u64"))
     table = b.load_ptr(b.offset(b.get_ptr(ctx, CTX, "tables"), b.get(w, WAVE, "fp_class").to("u64") << 3))
     row = b.variable("u64", (b.get(w, WAVE, "pc", "u64") - base) >> 2)
+    counters = CountingCode(b, program, b.integer(b.offset(records, row.get() * RECORD_BYTES)), enabled=counting)
     left = b.variable("u32", quantum)
     event = b.variable("u32", 0)
     skip = b.variable("u32", 0)
@@ -592,8 +594,10 @@ def _write_turn_async(module: Module, wave: int) -> None:
         with b.if_(after.get() == 0, rarely=True):
             _leave_loop(b, ctx, w, event, row, left, step)
         b.break_if(event.get() != 0)
+        counters.goes_on(b.integer(b.offset(record, step)), after.get())
         row.set((after.get() - b.integer(records)) >> 6)
         b.break_if(left.get() == 0)
+    counters.ends(b.integer(b.offset(records, row.get() * RECORD_BYTES)))
     b.put(w, WAVE, "pc", base + (row.get() << 2))
     done = (quantum - left.get()).to("u64")
     b.put(w, WAVE, "instructions", b.get(w, WAVE, "instructions", "u64") + done)

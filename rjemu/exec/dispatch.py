@@ -71,12 +71,13 @@ class DispatchSpec:
 @dataclass(slots=True)
 class DispatchResult:
     """What an executor reports of a finished dispatch: wave instructions executed, seconds of wall time, `launch_stats`;
-    executed: by GPU address, how often waves have executed the instruction there, where that was asked for."""
+    executed: GPU address of each code range -> int64 [dwords]: how often waves have executed the instruction at each dword,
+    where that was asked for."""
 
     wave_instructions: int
     seconds: float
     stats: dict[str, Any] = field(default_factory=dict)
-    executed: dict[int, int] = field(default_factory=dict)
+    executed: dict[int, np.ndarray] = field(default_factory=dict)
 
 
 def launch_stats(

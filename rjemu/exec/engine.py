@@ -9,6 +9,7 @@ import numpy as np
 from rjemu.exec.allocation_check import CHECK_FUNCTION, write_check_function
 from rjemu.exec.cache import HandlerCache
 from rjemu.exec.compiler import Loader, compile_object
+from rjemu.exec.counting import Counters
 from rjemu.exec.handlers import HandlerTable
 from rjemu.exec.handoff import HANDOFF_FUNCTIONS
 from rjemu.exec.handoff_calls import HandoffCalls
@@ -28,16 +29,17 @@ _NEVER = (1 << 32) - 1
 ASYNC_FUNCTIONS = (*HANDOFF_FUNCTIONS, "run_job", "repeat", "drain_slots")
 
 
-def runtime_object(cache: HandlerCache, wave: int, *, asynchronous: bool = False) -> bytes:
-    """The scheduler's object code, from the cache or compiled. asynchronous: the variant that gives matrix instructions to
-    helpers."""
-    symbol = f"runtime{wave}" + ("_async" if asynchronous else "")
+def runtime_object(cache: HandlerCache, wave: int, *, asynchronous: bool = False, counting: bool = False) -> bytes:
+    """The scheduler's object code, from the cache or compiled. asynchronous, counting: the variants that give matrix
+    instructions to helpers, and that count executed instructions."""
+    symbol = f"runtime{wave}" + ("_async" if asynchronous else "") + ("_counting" if counting else "")
     pack = cache.find(symbol)
     if pack is not None:
         return cache.read(pack)[0]
     module = Module(cache.host.features)
     write_check_function(module)
-    code = compile_object(scheduler_text(module, wave, asynchronous=asynchronous), opt=2, optimise=True, host=cache.host)
+    text = scheduler_text(module, wave, asynchronous=asynchronous, counting=counting)
+    code = compile_object(text, opt=2, optimise=True, host=cache.host)
     cache.write(code, [symbol])
     return code
 
@@ -45,8 +47,9 @@ def runtime_object(cache: HandlerCache, wave: int, *, asynchronous: bool = False
 class Runtime:
     """The compiled scheduler, loaded into this process. undecoded: address of the handler for what has no code yet."""
 
-    def __init__(self, code: bytes, *, asynchronous: bool = False) -> None:
+    def __init__(self, code: bytes, *, asynchronous: bool = False, counting: bool = False) -> None:
         """code: as `runtime_object` gives it."""
+        self.counting = counting
         # The loader owns the code: it lives as long as this object.
         self._loader = Loader()
         addresses = self._loader.load(code, [*RUNTIME_FUNCTIONS, *(ASYNC_FUNCTIONS if asynchronous else ())])
@@ -73,6 +76,7 @@ class Engine:
         self, runtime: Runtime, table: HandlerTable, vram_host: int, allocations: int, bell: int | None = None
     ) -> None:
         self._runtime = runtime
+        self._counters = Counters() if runtime.counting else None
         self._silent = np.zeros(1, np.uint32)
         self.table = table
         self.context = aligned_bytes(-(-CTX["end"] // 8) * 8)
@@ -98,7 +102,12 @@ class Engine:
     def set_program(self, index: int, records: int, base: int, nbytes: int, notes: tuple[int, int] = (0, 0)) -> None:
         """Program `index`: host address of its records, GPU address and bytes of its code, host addresses of its sites and
         notes (`exec.plans`) if it has any; all 0 for no program."""
-        self._programs[index] = records, base, nbytes, *notes
+        counters = 0 if self._counters is None else self._counters.set_program(index, records, base, nbytes)
+        self._programs[index] = records, base, nbytes, *notes, counters
+
+    def executed(self) -> dict[int, np.ndarray]:
+        """How often instructions have been executed in this dispatch (`Counters.executed`); empty if nothing counts."""
+        return {} if self._counters is None else self._counters.executed()
 
     def connect(self, scoreboard: int, plans: int, owner: int, window: int) -> None:
         """Give matrix instructions to helpers (`shm.scoreboard`): host addresses; this process's number from 1 on; the limit
@@ -142,6 +151,8 @@ class Engine:
     def begin(self, own_xcds: int, own_xcd: int, first_slot: int, opened: int = 1) -> None:
         """Before a dispatch: forget allocations seen, and say whose XCDs' workgroups to take first, how many slots
         other processes have before this one's, and how many of its own may hold workgroups already."""
+        if self._counters is not None:
+            self._counters.clear()
         self.context[CTX["workgroups_done"] : CTX["end"]] = 0
         words = {"own_xcds": own_xcds, "own_xcd": own_xcd, "xcd_turn": own_xcd, "first_slot": first_slot}
         for name, value in words.items():

@@ -77,12 +77,13 @@ class NativeExecutor(LocalTracing):
         cache_dir: Path | None = None,
         host: Host | None = None,
         helpers: HelperFactory | None = None,
+        counting: bool = False,
     ) -> None:
         """host: the CPU to compile for, by default this one; cache_dir: see `HandlerCache`; helpers: makes the helpers that
-        run matrix instructions."""
+        run matrix instructions; counting: executed instructions are counted (`DispatchResult.executed`)."""
         cache = HandlerCache(cache_dir, host)
-        code = runtime_object(cache, self.wave_size, asynchronous=helpers is not None)
-        runtime = Runtime(code, asynchronous=helpers is not None)
+        code = runtime_object(cache, self.wave_size, asynchronous=helpers is not None, counting=counting)
+        runtime = Runtime(code, asynchronous=helpers is not None, counting=counting)
         self._library = HandlerLibrary(target, self.wave_size, cache, runtime.undecoded)
         self._helpers = None if helpers is None else helpers(target, cache, code, runtime, self._library, 1)
         self._codebook = Codebook(vram, target, self._library, self._helpers)
@@ -170,7 +171,7 @@ class NativeExecutor(LocalTracing):
             allocation=(0, 0, 0 if helpers is None else helpers.board.helpers),
             asynchronous=None if helpers is None else helpers.statistics(self._engine.async_counters()),
         )
-        return DispatchResult(instructions, ended - started, stats)
+        return DispatchResult(instructions, ended - started, stats, self._engine.executed())
 
     def _put_back(self, spec: DispatchSpec, slots: Slots, suspended: SuspendedDispatch | None) -> int:
         """Make the first slot ready, or put what was resident into the slots; how many are in use then."""

@@ -19,7 +19,7 @@ DECODE_AHEAD = 4096
 """Instructions decoded at most from one point reached: bounds what data that looks like code can cost."""
 
 _ENDS = frozenset({"s_endpgm", "s_branch", "s_setpc_b64", "s_endpgm_saved"})
-_SENTINELS = 8
+SENTINELS = 8
 """Records past the end that are never decoded: falling off the code meets one of them."""
 
 _RESERVED_AT_ONCE = 64 * 1024
@@ -42,12 +42,12 @@ class Program:
         self._registers = registers
         self._decoder = Decoder(target)
         self._dwords = self.nbytes // 4
-        self._segment = Segment.create("program", (self._dwords + _SENTINELS) * RECORD_BYTES)
-        self.records = self._segment.array(np.uint8, (self._dwords + _SENTINELS, RECORD_BYTES))
+        self._segment = Segment.create("program", (self._dwords + SENTINELS) * RECORD_BYTES)
+        self.records = self._segment.array(np.uint8, (self._dwords + SENTINELS, RECORD_BYTES))
         self.address = self._segment.address
         self.segment_name = self._segment.name
         self._reserved: set[int] = set()
-        self.notes = None if registers is None else ProgramNotes(self._dwords + _SENTINELS)
+        self.notes = None if registers is None else ProgramNotes(self._dwords + SENTINELS)
         self._snapshot = b""
         self.instructions: dict[int, Instruction] = {}
 

@@ -69,20 +69,20 @@ class ReferenceExecutor(LocalTracing):
         self.vram = vram
         self.target = target
         self.decoder = Decoder(target)
-        self._ranges: dict[int, int] = {}
+        self.code_ranges: dict[int, int] = {}
 
     def start(self) -> None:
         """Nothing to start: everything runs in the caller's thread."""
 
     def add_code(self, address: int, nbytes: int) -> None:
-        self._ranges[address] = nbytes
+        self.code_ranges[address] = nbytes
 
     def remove_code(self, address: int) -> None:
-        self._ranges.pop(address, None)
+        self.code_ranges.pop(address, None)
 
     def code(self, pc: int) -> bytes | None:
         """The bytes from pc to the end of its code range, at most one instruction's worth; None outside every range."""
-        for start, nbytes in self._ranges.items():
+        for start, nbytes in self.code_ranges.items():
             if start <= pc < start + nbytes and pc % 4 == 0:
                 return self.vram.view(pc, min(24, start + nbytes - pc)).tobytes()
         return None
@@ -116,7 +116,7 @@ class ReferenceExecutor(LocalTracing):
         return Run(self, spec, deadline)
 
     def close(self) -> None:
-        self._ranges.clear()
+        self.code_ranges.clear()
 
 
 class Workgroup:

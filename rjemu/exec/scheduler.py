@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 
 from rjemu.exec.async_turn import write_async_turn
+from rjemu.exec.counting import CountingCode
 from rjemu.exec.handoff import write_handoff
 from rjemu.exec.helper_job import write_run_job
 from rjemu.exec.ir import IrLanes, Module, Ptr
@@ -63,15 +64,16 @@ ADMISSION_COST = 64
 WORKGROUP_DONE, WORKGROUP_SLICE, WORKGROUP_EVENT, WORKGROUP_DEADLOCK = 0, 1, 2, 3
 
 
-def scheduler_text(module: Module, wave: int, *, asynchronous: bool = False) -> str:
+def scheduler_text(module: Module, wave: int, *, asynchronous: bool = False, counting: bool = False) -> str:
     """The run time's IR module: functions run, turn, undecoded and exchange. asynchronous: with what gives matrix
-    instructions to helpers (`exec.async_turn`), what helpers run (`exec.helper_job`) and `exec.handoff`."""
+    instructions to helpers (`exec.async_turn`), what helpers run (`exec.helper_job`) and `exec.handoff`. counting: the loops
+    count the instructions that they execute (`exec.counting`)."""
     _write_undecoded(module, wave)
-    _write_turn(module, wave)
+    _write_turn(module, wave, counting)
     _write_release(module, wave)
     if asynchronous:
         write_handoff(module)
-        write_async_turn(module, wave)
+        write_async_turn(module, wave, counting)
         write_run_job(module)
     _write_workgroup(module, wave, "@turn_async" if asynchronous else "@turn")
     _write_start_wave(module, wave)
@@ -91,7 +93,7 @@ def _write_undecoded(module: Module, wave: int) -> None:
     b.finish("undecoded", "ptr", "ptr %ctx, ptr %w, ptr %rec")
 
 
-def _write_turn(module: Module, wave: int) -> None:
+def _write_turn(module: Module, wave: int, counting: bool) -> None:
     """i32 turn(ctx, wave, quantum): 0, or the event that ended the turn. The wave's pc is then that of the next
     instruction to execute (of the same one again for events that Python must cure first)."""
     b = Native(module, wave)
@@ -104,6 +106,7 @@ def _write_turn(module: Module, wave: int) -> None:
     tables = b.get_ptr(ctx, CTX, "tables")
     table = b.load_ptr(b.offset(tables, b.get(w, WAVE, "fp_class").to("u64") * 8))
     position = b.variable("u64", b.integer(b.offset(records, (b.get(w, WAVE, "pc", "u64") - base) << 4)))
+    counters = CountingCode(b, program, position.get(), enabled=counting)
     left = b.variable("u32", b.make(b.const("u32", 0).type, 1, "%quantum"))
     event = b.variable("u32", 0)
     with b.loop():
@@ -120,8 +123,12 @@ def _write_turn(module: Module, wave: int) -> None:
             position.set(b.select(again, position.get(), position.get() + step))
             left.set(b.select(again, left.get() + 1, left.get()))
         b.break_if(after == 0)
+        if counting:
+            step = b.load_value(b.offset(record, RECORD_STEP), "u32").to("u64")
+            counters.goes_on(position.get() + step, after)
         position.set(after)
         b.break_if(left.get() == 0)
+    counters.ends(position.get())
     b.put(w, WAVE, "pc", base + ((position.get() - b.integer(records)) >> 4))
     done = (b.make(left.type, 1, "%quantum") - left.get()).to("u64")
     b.put(w, WAVE, "instructions", b.get(w, WAVE, "instructions", "u64") + done)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rjemu.plugins.contract import (
     Dispatch,
-    Executed,
     MemoryAccess,
     Outcome,
     Plugin,
@@ -13,6 +12,7 @@ from rjemu.plugins.contract import (
     WaitCounters,
     Wave,
 )
+from rjemu.plugins.executed import Executed
 from rjemu.plugins.schema import REQUIRED, Setting
 from rjemu.plugins.sinks import Sink
 

@@ -20,6 +20,7 @@ import numpy as np
 from rjemu.exec.wave import WaveState
 from rjemu.isa.disasm import format_instruction
 from rjemu.isa.instruction import EXEC, Instruction
+from rjemu.plugins.executed import Executed
 from rjemu.plugins.schema import Setting
 
 if TYPE_CHECKING:
@@ -81,25 +82,16 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
-    """How often the instruction at a GPU address was executed, by waves."""
-
-    pc: int
-    instr: Instruction
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a dispatch ended. error: None if it ran to its end. seconds: wall time; stats: `exec.dispatch.launch_stats`,
-    empty after an error. executed: in address order, where some plugin asks for counts (`Plugin.counts_instructions`), else
-    empty."""
+    empty after an error. executed: of a dispatch that ran to its end, where some plugin asks for counts
+    (`Plugin.counts_instructions`), else without anything."""
 
     wave_instructions: int
     seconds: float
     stats: Mapping[str, Any]
     error: str | None
-    executed: tuple[Executed, ...]
+    executed: Executed
 
 
 @dataclass(frozen=True, slots=True)

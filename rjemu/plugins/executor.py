@@ -8,12 +8,11 @@ from rjemu.exec.dispatch import DispatchResult, DispatchSpec
 from rjemu.exec.suspended import Pauses, SuspendedDispatch
 from rjemu.exec.trace import TraceRow
 from rjemu.plugins.host import PluginHost
+from rjemu.plugins.program import LoadedCode
 from rjemu.shm.vram import Vram
 
 if TYPE_CHECKING:
     from rjemu.vm.executor import Executor, Progress
-
-_LONGEST_INSTRUCTION = 24
 
 
 class PluginExecutor:
@@ -23,9 +22,8 @@ class PluginExecutor:
         self.concurrent_launches = inner.concurrent_launches
         self._inner = inner
         self._host = host
-        self._vram = vram
-        self._ranges: dict[int, int] = {}
-        host.code = self._code
+        self._code = LoadedCode(vram)
+        host.attach(self._code)
 
     def start(self) -> None:
         self._inner.start()
@@ -38,17 +36,11 @@ class PluginExecutor:
 
     def add_code(self, address: int, nbytes: int) -> None:
         self._inner.add_code(address, nbytes)
-        self._ranges[address] = nbytes
+        self._code.add(address, nbytes)
 
     def remove_code(self, address: int) -> None:
         self._inner.remove_code(address)
-        self._ranges.pop(address, None)
-
-    def _code(self, pc: int) -> bytes | None:
-        for start, nbytes in list(self._ranges.items()):
-            if start <= pc < start + nbytes and pc % 4 == 0:
-                return self._vram.view(pc, min(_LONGEST_INSTRUCTION, start + nbytes - pc)).tobytes()
-        return None
+        self._code.remove(address)
 
     def run(
         self,

@@ -5,20 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
-from rjemu.errors import DecodeError
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
 from rjemu.isa.decoder import Decoder
-from rjemu.plugins.contract import STEP_HOOKS, Dispatch, Executed, Outcome, Plugin
-from rjemu.plugins.program import reachable
+from rjemu.plugins.contract import STEP_HOOKS, Dispatch, Outcome, Plugin
+from rjemu.plugins.executed import CodeRanges, Executed
+from rjemu.plugins.program import LoadedCode, reachable
 from rjemu.plugins.registry import find_plugin
 from rjemu.plugins.schema import resolve
 from rjemu.plugins.sinks import Sinks
-
-Code = Callable[[int], bytes | None]
-"""The bytes of one instruction at most from a GPU address on, None outside all code."""
 
 
 class PluginHost:
@@ -34,8 +31,6 @@ class PluginHost:
         self._lock = threading.RLock()
         self._dispatches = 0
         self._under_way: dict[int, Dispatch] = {}
-        self.code: Code = lambda pc: None
-        """Reads the machine's code; the executor sets it."""
         try:
             for name, kind, settings in chosen:
                 sink = makes.open(name)
@@ -55,8 +50,10 @@ class PluginHost:
             getattr(plugin, hook) for plugin in self._plugins if getattr(type(plugin), hook) is not getattr(Plugin, hook)
         ]
 
-    def __len__(self) -> int:
-        return len(self._plugins)
+    def attach(self, code: LoadedCode) -> None:
+        """Before the first dispatch: the machine's code."""
+        self._code = code
+        self._ranges = CodeRanges(self._decoder, code.whole)
 
     @property
     def steps(self) -> bool:
@@ -127,23 +124,13 @@ class PluginHost:
             sgprs=spec.sgprs,
             lds_bytes=spec.lds_bytes,
             scratch_bytes=spec.scratch_bytes,
-            _read_code=lambda: reachable(self._decoder, self.code, spec.entry),
+            _read_code=lambda: reachable(self._decoder, self._code, spec.entry),
         )
 
     def _outcome(self, result: DispatchResult | None, seconds: float, error: str | None) -> Outcome:
         if result is None:
-            return Outcome(0, seconds, {}, error, ())
-        return Outcome(result.wave_instructions, seconds, result.stats, None, tuple(self._decoded(result.executed)))
-
-    def _decoded(self, executed: Mapping[int, int]) -> list[Executed]:
-        out = []
-        for pc in sorted(executed):
-            content = self.code(pc)
-            # A kernel may have overwritten code that it has executed.
-            with suppress(DecodeError):
-                if content is not None:
-                    out.append(Executed(pc, self._decoder.decode(content), executed[pc]))
-        return out
+            return Outcome(0, seconds, {}, error, Executed({}))
+        return Outcome(result.wave_instructions, seconds, result.stats, None, self._ranges.executed(result.executed))
 
     def close(self) -> None:
         """Let the plugins finish, and close their sinks."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
 from rjemu.exec.layout import WAVE_BARRIER
 from rjemu.exec.numpy_context import NumpyContext
@@ -49,7 +51,11 @@ class StepExecutor(ReferenceExecutor):
         suspended: SuspendedDispatch | None = None,
     ) -> DispatchResult:
         result = super().run(spec, timeout=timeout, progress=progress, suspended=suspended)
-        result.executed = dict(self._executed)
+        for address, nbytes in self.code_ranges.items():
+            rows = {(pc - address) // 4: count for pc, count in self._executed.items() if address <= pc < address + nbytes}
+            if rows:
+                counts = result.executed[address] = np.zeros(nbytes // 4, np.int64)
+                counts[list(rows)] = list(rows.values())
         return result
 
 

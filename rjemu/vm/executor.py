@@ -84,18 +84,19 @@ def executor_factory(
         from rjemu.exec.reference import ReferenceExecutor
 
         return ReferenceExecutor
+    counting = plugins is not None and plugins.counts
     threads = execution_threads(workers, config)
     synchronous = plugins is not None and not plugins.supports_async_instructions
     helpers = None if synchronous else helper_factory(threads, config)
     if threads is None:
         from rjemu.exec.native import NativeExecutor
 
-        return partial(NativeExecutor, helpers=helpers)
+        return partial(NativeExecutor, helpers=helpers, counting=counting)
     from rjemu.workers.pool import PoolExecutor
     from rjemu.workers.roles import roles
 
     crew = roles(threads.num_threads, threads.cpu_dispatch_threads, config.devices)
-    return partial(PoolExecutor, workers=crew, helpers=helpers)
+    return partial(PoolExecutor, workers=crew, helpers=helpers, counting=counting)
 
 
 def helper_factory(threads: ThreadAllocation | None, config: MachineConfig) -> Callable[..., Any] | None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rjemu.errors import KernelFault, LaunchInterrupted, LaunchTimeout, RjemuError, UsageError
 from rjemu.exec.cache import HandlerCache
 from rjemu.exec.codebook import Codebook
@@ -88,12 +90,14 @@ class PoolExecutor:
         cache_dir: Path | None = None,
         workers: Sequence[Role],
         helpers: HelperFactory | None = None,
+        counting: bool = False,
     ) -> None:
-        """helpers: makes the helpers that run matrix instructions for the workers."""
+        """helpers: makes the helpers that run matrix instructions for the workers. counting: executed instructions are
+        counted (`DispatchResult.executed`)."""
         start_server()
         cache = HandlerCache(cache_dir)
-        runtime_code = runtime_object(cache, self.wave_size, asynchronous=helpers is not None)
-        self._runtime = Runtime(runtime_code, asynchronous=helpers is not None)
+        runtime_code = runtime_object(cache, self.wave_size, asynchronous=helpers is not None, counting=counting)
+        self._runtime = Runtime(runtime_code, asynchronous=helpers is not None, counting=counting)
         self._library = HandlerLibrary(target, self.wave_size, cache, self._runtime.undecoded)
         self._helpers: HelperPool | None = None
         if helpers is not None:
@@ -103,6 +107,7 @@ class PoolExecutor:
         template = {
             "wave_size": self.wave_size,
             "runtime": runtime_code,
+            "counting": counting,
             "control": self._control.segment.name,
             "vram": vram.segment_name,
             "table": vram.table.segment.name,
@@ -114,6 +119,7 @@ class PoolExecutor:
         self._slot_free = threading.Condition()
         self._code_lock = threading.RLock()
         self._faults: dict[int, RjemuError] = {}
+        self._executed: list[dict[int, np.ndarray]] = [{} for _ in range(DISPATCH_SLOTS)]
         self._trace: PoolTrace | None = None
         self._trace_lock = threading.Lock()
 
@@ -205,7 +211,7 @@ class PoolExecutor:
                 allocation=(*self._allocation, 0 if helpers is None else helpers.board.helpers),
                 asynchronous=None if helpers is None else helpers.statistics(self._async_counters(k, takers)),
             )
-            return DispatchResult(self._control.slots[k].block.long("instructions"), seconds, stats)
+            return DispatchResult(self._control.slots[k].block.long("instructions"), seconds, stats, self._executed[k])
         finally:
             self._crew.dismiss(k, takers)
             self._give_slot(k)
@@ -232,6 +238,7 @@ class PoolExecutor:
             mode_class = self._library.mode_class(class_key(spec.mode))
         self._control.slots[k].block.fill(spec, mode_class, program)
         self._faults.pop(k, None)
+        self._executed[k] = {}
         slot = self._control.slots[k]
         words = {
             "device": spec.device,
@@ -356,6 +363,8 @@ class PoolExecutor:
             seen = slot.word("attention")
             busy = self._crew.busy(k, takers)
             if not busy:
+                # What they have sent before they left.
+                self._crew.answer(self._carry_out)
                 return
             if deadline is not None and time.perf_counter() > deadline:
                 self._crew.kill(busy)
@@ -383,6 +392,13 @@ class PoolExecutor:
     def _carry_out(self, message: tuple[Any, ...]) -> tuple[Any, RjemuError | None, list[Any]] | None:
         """What a worker says or asks; for a question (result, error, new journal entries)."""
         kind, *content = message
+        if kind == "executed":
+            k, generation, executed = content
+            if self._control.slots[k].word("generation") == generation:
+                sums = self._executed[k]
+                for base, counts in executed.items():
+                    sums[base] = sums[base] + counts if base in sums else counts
+            return None
         if kind == "fault":
             k, generation, fault = content
             if self._control.slots[k].word("generation") == generation:

@@ -69,6 +69,7 @@ class Setup:
     cpu: int
     wave_size: int
     runtime: bytes
+    counting: bool
     control: str
     vram: str
     table: str
@@ -166,7 +167,7 @@ class Worker:
         self._table = Segment.attach(setup.table)
         self._waves = Segment.attach(setup.waves)
         self._wave_memories = [wave_memory(self._waves, k) for k in range(DISPATCH_SLOTS)]
-        self._runtime = Runtime(setup.runtime, asynchronous=setup.links is not None)
+        self._runtime = Runtime(setup.runtime, asynchronous=setup.links is not None, counting=setup.counting)
         self._scoreboard = None if setup.links is None else Segment.attach(setup.links.scoreboard)
         self._plans = None if setup.links is None else Segment.attach(setup.links.plans)
         self._handlers = HandlerTable(self._runtime.undecoded)
@@ -321,6 +322,9 @@ class Worker:
         self._parts[k] = Part(k, slot, self._part_records[k], engine, RemoteCode(self, k), slots, ring)
 
     def _leave(self, part: Part) -> None:
+        executed = part.engine.executed()
+        if executed:
+            self.tell(part.k, "executed", part.k, part.generation, executed)
         part.drain()
         touched = part.engine.opened * part.slots.stride
         if touched > KEPT_BYTES and not part.suspended:

@@ -142,7 +142,7 @@ def test_a_faulting_dispatch_ends_too() -> None:
         run_assembly(gpu, STORES, 1, 64, 0)
     outcome = DispatchRecorder.made[-1].events[1][2]
     assert outcome.error.startswith("MemoryFault: store of 4 bytes")
-    assert (outcome.stats, outcome.executed) == ({}, ())
+    assert (outcome.stats, list(outcome.executed)) == ({}, [])
 
 
 def test_a_plugin_that_raises_ends_the_launch_not_the_machine() -> None:
