@@ -134,7 +134,9 @@ def _write_recover(module: Module) -> None:
     with b.count(b.get(slot, HELPER, "count"), "u32") as k:
         member = first + k
         with b.if_(whole):
-            copy_result(b, plan, member, w, slot, k)
+            registers = b.offset(w, plan_word(b, plan, "results", member).to("u64"))
+            buffer = b.offset(b.field(slot, HELPER, "results"), k.to("u64") << 12)
+            b.copy(registers, buffer, plan_word(b, plan, "sizes", member).to("u64"))
         with b.if_(whole ^ True):
             record = b.offset(plan, member.to("u64") * RECORD_BYTES + PLAN_RECORDS)
             handler = b.load_value(b.offset(record, RECORD_HANDLER), "u32").to("u64")
@@ -142,13 +144,6 @@ def _write_recover(module: Module) -> None:
             b.call(code.name, "ptr", [ctx, w, record])
     b.ret()
     b.finish("recover", "void", "ptr %ctx, ptr %w, ptr %slot")
-
-
-def copy_result(b: Native, plan: Ptr, member: Value, w: Ptr, slot: Ptr, k: Value) -> None:
-    """From the k-th buffer of a helper to the registers that the plan's instruction `member` writes."""
-    result = b.offset(b.field(slot, HELPER, "results"), k.to("u64") << 12)
-    registers = b.offset(w, plan_word(b, plan, "results", member).to("u64"))
-    copy_scattered(b, registers, result, plan_word(b, plan, "sizes", member))
 
 
 def copy_scattered(b: Native, to: Ptr, source: Ptr, nbytes: Value) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rjemu.exec.async_turn import copy_result, copy_scattered, plan_word
+from rjemu.exec.async_turn import copy_scattered, plan_word
 from rjemu.exec.host_rounding import HostRounding
 from rjemu.exec.ir import Module, Ptr
 from rjemu.exec.layout import RECORD_BYTES, RECORD_HANDLER, fields, operand_slot
@@ -66,13 +66,19 @@ def write_run_job(module: Module) -> None:
         b.store_value(b.offset(record, operand_slot(0)), away)
         accumulator = plan_word(b, plan, "sources", first + k)
         size = plan_word(b, plan, "sizes", first + k)
-        with b.if_((accumulator != NO_SOURCE) & _borders_on_others(b, plan, first + k, first + count, accumulator + size)):
+        with b.if_((accumulator != NO_SOURCE) & _borders_on_others(b, plan, first, count, accumulator + size)):
             b.store_value(b.offset(record, operand_slot(ACCUMULATOR_OPERAND)), away)
             copy_scattered(b, buffer, b.offset(w, accumulator.to("u64")), size)
         b.call(b.address(code).name, "ptr", [b.get_ptr(env, ENV, "context"), w, record])
     b.store_atomic(b.field(slot, HELPER, "whole"), b.get(slot, HELPER, "sequence"), "seq_cst")
     with b.count(count, "u32") as k:
-        copy_result(b, plan, first + k, w, slot, k)
+        result, size = (plan_word(b, plan, name, first + k) for name in ("results", "sizes"))
+        borders = _borders_on_others(b, plan, first, count, result + size)
+        buffer, registers = b.offset(b.field(slot, HELPER, "results"), k.to("u64") << 12), b.offset(w, result.to("u64"))
+        with b.if_(borders):
+            copy_scattered(b, registers, buffer, size)
+        with b.if_(borders ^ True):
+            b.copy(registers, buffer, size.to("u64"))
     _restore(b, host, own, wanted)
     b.put(slot, HELPER, "mmas", b.get(slot, HELPER, "mmas", "u64") + count.to("u64"))
     b.ret(b.const("u32", 0))
@@ -80,11 +86,12 @@ def write_run_job(module: Module) -> None:
     _write_repeat(module)
 
 
-def _borders_on_others(b: Native, plan: Ptr, member: Value, end: Value, following: Value) -> Value:
-    """b1: whether the registers that follow a member's accumulators are not those of the job's next member."""
-    last = member + 1 == end
-    other = plan_word(b, plan, "sources", b.select(last, member, member + 1))
-    return last | (other != following)
+def _borders_on_others(b: Native, plan: Ptr, first: Value, count: Value, following: Value) -> Value:
+    """b1: whether the registers at an offset in the wave are no accumulators of the job's."""
+    others = b.variable("u32", 1)
+    with b.count(count, "u32") as k, b.if_(plan_word(b, plan, "results", first + k) == following):
+        others.set(0)
+    return others.get() != 0
 
 
 def _restore(b: Native, host: HostRounding, own: Value, wanted: Value) -> None:
