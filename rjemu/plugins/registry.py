@@ -11,6 +11,7 @@ from rjemu.plugins.contract import Plugin
 GROUP = "rjemu.plugins"
 
 BUILT_IN = {
+    "waitcheck": "rjemu.plugins.waitcheck:WaitCheck",
     "throughput": "rjemu.plugins.throughput:Throughput",
     "instruction_mix": "rjemu.plugins.instruction_mix:InstructionMix",
     "logging": "rjemu.plugins.logging:KernelLogging",
