@@ -71,10 +71,11 @@ to the second number."""
 PAUSE = 8
 """Candidates that do not look for a helper after one that found none free."""
 
-CREDIT_LIMIT, CREDIT_PER_JOB, CREDIT_SHIFT = 1 << 19, 1 << 10, 6
-"""A helper may cost its issuers so many ticks of the host's clock beyond what it earns by each job that costs less than the
-second number, and one in 2^CREDIT_SHIFT of the time that goes by: helpers that are slow to wake up, or share a CPU with an
-issuer, cost a few percent at most."""
+CREDIT_LIMIT, CREDIT_AGAIN, CREDIT_PER_JOB, CREDIT_SHIFT = 1 << 22, 1 << 19, 1 << 10, 6
+"""A helper may cost its issuers so many ticks of the host's clock, beyond what it earns by each job that costs less than
+the third number. Then it is passed over until one in 2^CREDIT_SHIFT of the time that goes by has made up for that, and is
+tried again with the second number. Helpers that are slow to wake up pay off as soon as they have work for a while; those
+that share a CPU with an issuer cost a few percent at most."""
 
 _SCATTERED = [int(f"{k:06b}"[::-1], 2) for k in range(64)]
 _SET_LANES = SET_BYTES // 8
@@ -200,16 +201,19 @@ def _charge(b: Native, slot: Ptr, lost: Value) -> None:
     """Charge a helper with the ticks that an issuer has lost by it; a job that cost next to nothing earns a little."""
     credit = b.get(slot, HELPER, "credit", "i64")
     earned = b.select(credit < CREDIT_LIMIT, credit + CREDIT_PER_JOB, credit)
-    b.put(slot, HELPER, "credit", b.select(lost > CREDIT_PER_JOB, credit - lost.bits("i64"), earned))
+    left = credit - lost.bits("i64")
+    # What it gets when it is tried again must be made up for, too.
+    left = b.select((credit >= 0) & (left < 0), left - CREDIT_AGAIN, left)
+    b.put(slot, HELPER, "credit", b.select(lost > CREDIT_PER_JOB, left, earned))
 
 
 def _may_use(b: Native, host: HostCalls, slot: Ptr) -> Value:
-    """b1: whether a helper has not cost too much: one without a CPU of its own does. Credit grows with time."""
+    """b1: whether a helper has not cost too much: one without a CPU of its own does. Time makes up for it."""
     credit = b.variable("i64", b.get(slot, HELPER, "credit", "i64"))
     with b.if_(credit.get() < 0, rarely=True):
         now = host.ticks()
-        grown = (now - b.get(slot, HELPER, "credited", "u64")) >> CREDIT_SHIFT
-        credit.set(b.select(grown > CREDIT_LIMIT, b.const("i64", 0), credit.get() + grown.bits("i64")))
+        grown = credit.get() + ((now - b.get(slot, HELPER, "credited", "u64")) >> CREDIT_SHIFT).bits("i64")
+        credit.set(b.select(grown < 0, grown, b.const("i64", CREDIT_AGAIN)))
         b.put(slot, HELPER, "credit", credit.get())
         b.put(slot, HELPER, "credited", now)
     return credit.get() >= 0

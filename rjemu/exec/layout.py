@@ -195,9 +195,7 @@ WHOLE_WAVE: Final = 0xFFFFFFFF
 FAULT_SPACES: Final = ("global", "lds", "scalar")
 FAULT_ACCESSES: Final = ("load", "store", "atomic")
 
-PROGRAM: Final = fields(
-    0, ("records", 8), ("code_base", 8), ("code_bytes", 8), ("sites", 8), ("notes", 8), ("counters", 8)
-)
+PROGRAM: Final = fields(0, ("records", 8), ("code_base", 8), ("code_bytes", 8), ("sites", 8), ("notes", 8), ("counters", 8))
 """records, sites, notes and counters are host addresses; sites and notes are 0 where there are no helpers (`exec.plans`),
 counters where nothing counts instructions (`exec.counting`)."""
 MAX_PROGRAMS: Final = 256
