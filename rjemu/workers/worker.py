@@ -275,12 +275,14 @@ class Worker:
             if self._record.word("bell") != bell:
                 return
             os.sched_yield()  # the launcher may be on this CPU
+        if self._control.header.word("shutdown"):  # the bell has rung for it before this sleep
+            raise LauncherGone
         ring = self._trace.ring()
         began = time.monotonic_ns()
         futex.wait(self._record.field_address("bell"), bell, IDLE_SECONDS)
         if ring is not None:
             ring.append(WAIT, 0, 0, began, time.monotonic_ns())
-        if self._record.word("bell") == bell or self._control.header.word("shutdown"):
+        if self._record.word("bell") == bell:
             self._look_around()
 
     def _look_around(self) -> None:
