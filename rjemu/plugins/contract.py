@@ -123,7 +123,8 @@ class MemoryAccess:
 
     space: "global" (device memory; scratch lies there, too), "lds" or "scalar" (device memory by a scalar instruction).
     kind: "load", "store" or "atomic". lanes: int array, ascending, empty for scalar; addresses: int array, of each of these
-    lanes (of the access, for scalar), GPU addresses or byte offsets in LDS. nbytes: at each address.
+    lanes (of the access, for scalar), GPU addresses or byte offsets in LDS. nbytes: at each address. data:
+    uint8 [addresses, nbytes], what the memory holds after the instruction.
     """
 
     space: Literal["global", "lds", "scalar"]
@@ -131,6 +132,7 @@ class MemoryAccess:
     lanes: np.ndarray
     addresses: np.ndarray
     nbytes: int
+    data: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ File = Literal["vector", "scalar", "scc"]
 
 
 class ObservedContext(NumpyContext):
-    """A `NumpyContext` that leaves in `written` and `accesses` what the last instruction did, in order."""
+    """A `NumpyContext` that tells in `written` and `accesses` what the last instruction did, in order."""
 
     def __init__(self, wave: Wave, memory: ReferenceMemory) -> None:
         super().__init__(wave.state, memory, wave.dispatch.target)
         self.wave_info = wave
-        self.accesses: list[MemoryAccess] = []
+        self._touched: list[tuple[Space | Literal["scalar"], Any, np.ndarray, np.ndarray, list[np.ndarray]]] = []
         self._writes: dict[tuple[File, int], tuple[int, int]] = {}
         self._preserved: set[tuple[str, int]] = set()
 
@@ -33,12 +33,20 @@ class ObservedContext(NumpyContext):
         return [RegisterAccess(file, index, *masks) for (file, index), masks in self._writes.items()]
 
     @property
+    def accesses(self) -> list[MemoryAccess]:
+        """The memory accesses, with what memory holds now."""
+        return [
+            MemoryAccess(space, kind, lanes, addresses, len(views[0]), np.stack(views))
+            for space, kind, lanes, addresses, views in self._touched
+        ]
+
+    @property
     def moves(self) -> dict[str, int]:
         """Operand name -> registers that VGPR indexing adds, for the instruction that `execute` is about to run."""
         return self._index_moves()
 
     def execute(self, instr: Instruction, semantic: Semantic) -> None:
-        self.accesses, self._writes, self._preserved = [], {}, set()
+        self._touched, self._writes, self._preserved = [], {}, set()
         super().execute(instr, semantic)
 
     def vgpr(self, op: Operand, k: int = 0) -> Value:
@@ -79,14 +87,14 @@ class ObservedContext(NumpyContext):
         views = super()._views(space, address, nbytes, mask, access)
         if views:
             places = np.array([place for place, _ in views], np.int64)
-            self.accesses.append(MemoryAccess(space, access, places[:, 0], places[:, 1], nbytes))
+            self._touched.append((space, access, places[:, 0], places[:, 1], [view for _, view in views]))
         return views
 
     def _scalar_view(self, address: Value, dwords: int, limit: Value | None, access: Any) -> np.ndarray:
         view = super()._scalar_view(address, dwords, limit, access)
         if len(view):
             place = np.array([int(address.data[0])], np.int64)
-            self.accesses.append(MemoryAccess("scalar", access, np.zeros(0, np.int64), place, len(view)))
+            self._touched.append(("scalar", access, np.zeros(0, np.int64), place, [view]))
         return view
 
 

@@ -11,6 +11,7 @@ from rjemu.plugins.contract import Plugin
 GROUP = "rjemu.plugins"
 
 BUILT_IN = {
+    "race": "rjemu.plugins.race:RaceDetector",
     "waitcheck": "rjemu.plugins.waitcheck:WaitCheck",
     "throughput": "rjemu.plugins.throughput:Throughput",
     "instruction_mix": "rjemu.plugins.instruction_mix:InstructionMix",

@@ -104,8 +104,9 @@ class _StepRun(Run):
             for read in register_reads(instr, state, wave.moves):
                 host.call("on_register_read", info, step, read)
         super().execute(wave, instr, semantic)
-        for access in wave.accesses:
-            host.call("on_memory_access", info, step, access)
+        if host.hears("on_memory_access"):
+            for access in wave.accesses:
+                host.call("on_memory_access", info, step, access)
         if host.hears("on_register_write"):
             for write in wave.written:
                 host.call("on_register_write", info, step, write)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import triton.language as tl
 from elftools.elf.elffile import ELFFile
 from support.asm_kernels import run_assembly
-from support.triton_kernels import attention, layer_norm, matmul, softmax, transpose
-from support.triton_objects import compile_triton, run_triton
+from support.plugin_runs import plugin_of, triton_results
+from support.triton_kernels import softmax
+from support.triton_objects import compile_triton
 
 from rjemu import Machine
 from rjemu.plugins.waitcheck import Finding, WaitCheck
@@ -20,7 +20,7 @@ from rjemu.plugins.waitcheck import Finding, WaitCheck
 @pytest.fixture
 def checked() -> Any:
     with Machine("gfx950_mi355x", plugins={"waitcheck": {}}) as gpu:
-        [plugin] = gpu._executor._host._plugins  # type: ignore[attr-defined]
+        plugin = plugin_of(gpu)
         assert isinstance(plugin, WaitCheck)
         yield gpu, plugin.findings
 
@@ -113,37 +113,8 @@ def test_compiled_kernels_have_none(checked: Any) -> None:
     """And their results are those of the native executor."""
     gpu, findings = checked
     with Machine("gfx950_mi355x", workers="inline") as plain:
-        assert _triton_results(gpu) == _triton_results(plain)
+        assert triton_results(gpu) == triton_results(plain)
     assert findings == []
-
-
-def _triton_results(gpu: Machine) -> list[bytes]:
-    rng = np.random.default_rng(1)
-    out = []
-    a, b = (gpu.to_device(rng.standard_normal((32, 32)).astype(np.float16)) for _ in range(2))
-    c = gpu.zeros((32, 32), np.float32)
-    shape = {"M": 32, "N": 32, "K": 32, "stride_am": 32, "stride_ak": 1, "stride_bk": 32, "stride_bn": 1}
-    constants = {"BM": 32, "BN": 32, "BK": 16, "ACCUMULATOR": tl.float32, "PRECISION": "ieee"}
-    run_triton(gpu, matmul, 1, {"a": a, "b": b, "c": c, **shape}, constants)
-    out.append(c)
-    x, y = gpu.to_device(rng.standard_normal((2, 200)).astype(np.float32)), gpu.zeros((2, 200), np.float32)
-    run_triton(gpu, softmax, 2, {"x": x, "y": y, "columns": 200}, {"BLOCK": 256})
-    out.append(y)
-    weight, bias, z = (gpu.to_device(np.ones(200, np.float32)), gpu.zeros(200, np.float32), gpu.zeros((2, 200), np.float32))
-    run_triton(
-        gpu, layer_norm, 2, {"x": x, "weight": weight, "bias": bias, "y": z, "columns": 200, "epsilon": 1e-5}, {"BLOCK": 256}
-    )
-    out.append(z)
-    t = gpu.zeros((32, 32), np.float16)
-    run_triton(gpu, transpose, (1, 1), {"x": a, "y": t, "rows": 32, "columns": 32}, {"BLOCK": 32})
-    out.append(t)
-    o = gpu.zeros((32, 32), np.float16)
-    run_triton(
-        gpu, attention, (1, 1), {"q": a, "k": b, "v": a, "out": o, "length": 32, "scale": 0.1},
-        {"CAUSAL": True, "D": 32, "BM": 32, "BN": 32},
-    )  # fmt: skip
-    out.append(o)
-    return [array.to_host().tobytes() for array in out]
 
 
 NO_LIMITS = bytes.fromhex("7fcf8cbf")  # s_waitcnt vmcnt(63) expcnt(7) lgkmcnt(15)
