@@ -10,13 +10,16 @@ from rjemu.shm.scoreboard import JOB_MMAS
 MAX_JOBS = JOB_MMAS
 NEIGHBOURHOOD = 4096
 """Hosts fetch what lies near, up to a page of memory: results of one such block are best computed in one place."""
-LEAST_GAIN = 0.05
+LEAST_GAIN = 0.15
 """The part of a group's time that must be won, or it is not worth the disturbance."""
 
+_ISSUER_NS = 120.0
+"""What a job costs its issuer beside the handoff itself: scoreboard, plan, and caches that helpers read from."""
 _COPY_NS_PER_KB = 8.0
 """What a helper needs to copy its results to the registers."""
-_HELPER_RESERVE = 1.1
-"""A helper that is not through in time for the next group costs more than one that waits."""
+_SPARE_TIME = 0.6
+"""What counts of a helper's time: more often than not, its results are needed only some time after the issuer is through
+with the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class HandoffCost:
     @classmethod
     def of(cls, round_trip: float) -> HandoffCost:
         """From the measured round trip."""
-        return cls(round_trip, round_trip + 50.0)
+        return cls(round_trip, round_trip + _ISSUER_NS)
 
 
 TYPICAL_HANDOFF = HandoffCost.of(300.0)
@@ -55,11 +58,14 @@ def shares(costs: Sequence[MmaCost], handoff: HandoffCost) -> list[tuple[int, ..
     always the last. Ends where a further helper gains nothing; empty if even one does not win enough."""
     blocks = [cost.place // NEIGHBOURHOOD for cost in costs]
     cuts = [k for k in range(1, len(costs)) if blocks[k] != blocks[k - 1]]
-    limit = sum(cost.nanoseconds for cost in costs) * (1 - LEAST_GAIN)
+    # Even where all results are needed at once, nothing may take longer than it would without helpers.
+    limit = longest = sum(cost.nanoseconds for cost in costs) * (1 - LEAST_GAIN)
     out: list[tuple[int, ...]] = []
     for helpers in range(1, min(MAX_JOBS, len(cuts)) + 1):
         splits = {split for given in cuts if (split := _split(given, helpers, cuts)) and max(split) <= JOB_MMAS}
-        timed = min(((_time(costs, split, handoff), split) for split in splits), default=None)
+        times = ((*_times(costs, split, handoff), split) for split in splits)
+        winning = [(max(own, _SPARE_TIME * others), split) for own, others, split in times if max(own, others) <= longest]
+        timed = min(winning, default=None)
         if timed is None or timed[0] > limit:
             break
         out.append(timed[1])
@@ -74,12 +80,13 @@ def _split(given: int, helpers: int, cuts: Sequence[int]) -> tuple[int, ...]:
     return counts if min(counts) > 0 else ()
 
 
-def _time(costs: Sequence[MmaCost], split: Sequence[int], handoff: HandoffCost) -> float:
-    """When the last of all is through, in nanoseconds: helpers start one after another as their jobs are published."""
+def _times(costs: Sequence[MmaCost], split: Sequence[int], handoff: HandoffCost) -> tuple[float, float]:
+    """When the issuer, and when the last helper is through, in nanoseconds: helpers start one after another as their jobs
+    are published."""
     ends = []
     first = 0
     for job, count in enumerate(split):
         started = job * handoff.publish + handoff.round_trip
-        ends.append(_HELPER_RESERVE * (started + sum(cost.on_helper for cost in costs[first : first + count])))
+        ends.append(started + sum(cost.on_helper for cost in costs[first : first + count]))
         first += count
-    return max(*ends, len(split) * handoff.publish + sum(cost.nanoseconds for cost in costs[first:]))
+    return len(split) * handoff.publish + sum(cost.nanoseconds for cost in costs[first:]), max(ends)

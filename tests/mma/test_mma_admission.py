@@ -21,8 +21,8 @@ def test_one_instruction_is_never_given_away() -> None:
 
 def test_long_instructions_are_shared_evenly() -> None:
     split = shares(group([100_000.0] * 8), CHEAP)
-    assert split[0] in [(3,), (4,)]
-    assert split[2] == (2, 2, 2)
+    assert split[0] == (5,)
+    assert split[1] == (3, 3)
     assert sum(split[-1]) <= 7
 
 
@@ -39,7 +39,7 @@ def test_dear_handoffs_reject_what_cheap_ones_admit() -> None:
 def test_results_of_one_neighbourhood_stay_together() -> None:
     assert shares(group([10_000.0] * 4, 1024), CHEAP) == []
     split = shares(group([10_000.0] * 9, 1024), CHEAP)
-    assert split == [(4,)] or split == [(4,), (4, 4)]
+    assert split == [(4,), (4, 4)]
 
 
 COSTS = st.lists(st.floats(20, 5000), min_size=1, max_size=9).map(group)
