@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -54,19 +54,20 @@ class Machine(Device):
     ) -> None:
         self.request = MachineRequest(executor, workers)
         loaded = load_config(config, **overrides)
-        plugins = plugin_host(loaded)
-        create = executor_factory(executor, workers, loaded, plugins)
-        vram = Vram(loaded.vram_bytes, loaded.devices, quota)
-        try:
+        with ExitStack() as undo:  # if anything fails
+            plugins = plugin_host(loaded)
+            if plugins is not None:
+                undo.callback(plugins.close)
+            create = executor_factory(executor, workers, loaded, plugins)
+            vram = Vram(loaded.vram_bytes, loaded.devices, quota)
+            undo.callback(vram.close)
             runs = create(vram, loaded.target, lds_bytes=loaded.lds_bytes, cache_dir=cache_dir)
             if plugins is not None:
                 runs = observed(runs, plugins, vram)
             gate = Gate(runs.concurrent_launches)
             super().__init__(0, loaded, vram, runs, gate)
             self._others = [Device(index, loaded, vram, runs, gate) for index in range(1, loaded.devices)]
-        except BaseException:
-            vram.close()
-            raise
+            undo.pop_all()
 
     @property
     def devices(self) -> tuple[Device, ...]:
