@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
+from functools import wraps
 from itertools import islice
-from typing import Protocol
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from rjemu.errors import DecodeError, UsageError
 from rjemu.exec.handlers import HandlerLibrary
@@ -37,9 +40,25 @@ class Helpers(Protocol):
         """Send them the code that they lack, and replace those that have died."""
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _one_at_a_time(method: Callable[Concatenate[Codebook, P], T]) -> Callable[Concatenate[Codebook, P], T]:
+    """Run a method of a codebook with its lock held."""
+
+    @wraps(method)
+    def call(self: Codebook, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return call
+
+
 class Codebook:
     """Decodes on demand. The library's journal also gets the coming and going of programs. helpers: where there are some,
-    programs have notes and sites (`exec.plans`)."""
+    programs have notes and sites (`exec.plans`). Calls may come from several threads: one may load or unload code while
+    another launches."""
 
     def __init__(self, vram: Vram, target: str, library: HandlerLibrary, helpers: Helpers | None = None) -> None:
         self.library = library
@@ -49,7 +68,9 @@ class Codebook:
         self._target = target
         self.programs: list[Program | None] = []
         self.decode_seconds = 0.0  # spent in `decode`, with compiling
+        self._lock = threading.RLock()
 
+    @_one_at_a_time
     def add(self, address: int, nbytes: int) -> int:
         """Register an executable range of device memory; gives its index. UsageError if there are too many."""
         index = self.programs.index(None) if None in self.programs else len(self.programs)
@@ -61,6 +82,7 @@ class Codebook:
         self.library.journal.append(NewProgram(index, program.segment_name, address, nbytes, program.notes_segment))
         return index
 
+    @_one_at_a_time
     def remove(self, address: int) -> list[int]:
         """Forget the range that starts at an address; gives the indices that became free."""
         removed = [k for k, program in enumerate(self.programs) if program is not None and program.base == address]
@@ -77,6 +99,7 @@ class Codebook:
         assert program is not None, f"program {index} has been removed"
         return program
 
+    @_one_at_a_time
     def program_of(self, pc: int) -> int | None:
         """The index of the range that holds an address."""
         for index, program in enumerate(self.programs):
@@ -84,10 +107,12 @@ class Codebook:
                 return index
         return None
 
+    @_one_at_a_time
     def mode_class(self, mode_key: int) -> int:
         """The class of handlers for a MODE setting (`layout.class_key`)."""
         return self.library.mode_class(mode_key)
 
+    @_one_at_a_time
     def decode(self, pc: int, mode_class: int) -> bool:
         """Make what is at pc executable in a class of MODE settings.
 
@@ -117,6 +142,7 @@ class Codebook:
         if self._helpers is not None:
             self._helpers.start()
 
+    @_one_at_a_time
     def instruction(self, pc: int) -> Instruction:
         """The instruction at an address. DecodeError if there is none."""
         index = self.program_of(pc)
@@ -135,12 +161,14 @@ class Codebook:
         """Where an address lies among the live allocations, in words."""
         return self._vram.nearest(address)
 
+    @_one_at_a_time
     def refresh(self) -> None:
         """Decode anew what has changed since: code is data, and may be written."""
         for program in self.programs:
             if program is not None and program.refresh() and self._analyst is not None:
                 self._analyst.invalidate()
 
+    @_one_at_a_time
     def close(self) -> None:
         for program in self.programs:
             if program is not None:
