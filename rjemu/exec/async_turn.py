@@ -71,11 +71,11 @@ to the second number."""
 PAUSE = 8
 """Candidates that do not look for a helper after one that found none free."""
 
-CREDIT_LIMIT, CREDIT_AGAIN, CREDIT_PER_JOB, CREDIT_SHIFT = 1 << 22, 1 << 19, 1 << 10, 6
-"""A helper may cost its issuers so many ticks of the host's clock, beyond what it earns by each job that costs less than
-the third number. Then it is passed over until one in 2^CREDIT_SHIFT of the time that goes by has made up for that, and is
-tried again with the second number. Helpers that are slow to wake up pay off as soon as they have work for a while; those
-that share a CPU with an issuer cost a few percent at most."""
+CREDIT_LIMIT, CREDIT_AGAIN, CREDIT_PER_MMA, CREDIT_SHIFT = 1 << 22, 1 << 19, 1 << 7, 6
+"""A helper may cost its issuers so many ticks of the host's clock by waits and wake-ups, beyond what it earns by each
+matrix instruction (the third number, less than such an instruction takes). Then it is passed over until one in
+2^CREDIT_SHIFT of the time that goes by has made up for that, and is tried again with the second number. Helpers that are
+slow to wake up pay off as soon as they have work for a while; those whose results are wanted at once cost a few percent."""
 
 _SCATTERED = [int(f"{k:06b}"[::-1], 2) for k in range(64)]
 _SET_LANES = SET_BYTES // 8
@@ -171,7 +171,7 @@ def _write_settle(module: Module) -> None:
         status = b.invoke("@join", "u32", [slot])
         with b.if_(lost_ticks.get() != 0):
             lost_ticks.set(host.ticks() - lost_ticks.get())
-        _charge(b, slot, lost_ticks.get())
+        _charge(b, slot, lost_ticks.get(), b.get(slot, HELPER, "count").to("u64") * CREDIT_PER_MMA)
         with b.if_((status & (JOIN_REFUSED | JOIN_LOST)) != 0, rarely=True):
             b.call("@recover", "void", [ctx, w, slot])
         b.put(slot, HELPER, "owner", 0)
@@ -197,14 +197,13 @@ def _write_settle(module: Module) -> None:
     b.finish("settle", "void", "ptr %ctx, ptr %w, i32 %jobs", "nounwind noinline")
 
 
-def _charge(b: Native, slot: Ptr, lost: Value) -> None:
-    """Charge a helper with the ticks that an issuer has lost by it; a job that cost next to nothing earns a little."""
+def _charge(b: Native, slot: Ptr, lost: Value, earned: Value) -> None:
+    """Charge a helper with the ticks that an issuer has lost by it, less what its work is worth."""
     credit = b.get(slot, HELPER, "credit", "i64")
-    earned = b.select(credit < CREDIT_LIMIT, credit + CREDIT_PER_JOB, credit)
-    left = credit - lost.bits("i64")
+    left = credit + earned.bits("i64") - lost.bits("i64")
     # What it gets when it is tried again must be made up for, too.
     left = b.select((credit >= 0) & (left < 0), left - CREDIT_AGAIN, left)
-    b.put(slot, HELPER, "credit", b.select(lost > CREDIT_PER_JOB, left, earned))
+    b.put(slot, HELPER, "credit", b.select(left > CREDIT_LIMIT, b.const("i64", CREDIT_LIMIT), left))
 
 
 def _may_use(b: Native, host: HostCalls, slot: Ptr) -> Value:
@@ -380,8 +379,18 @@ def _give_again(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, room: Value, helpers: Pt
             b.break_if(other != holder)
             length.set(length.get() + 1)
             k.set(k.get() + 1)
+        # Too few are not worth a job: the issuer keeps them from now on.
+        few = (jobs.get() == 0) & (length.get() * 2 < _first_share(b, plan))
+        with b.if_(few):
+            b.store_value(_holder(b, w, plan_word(b, plan, "results", b.const("u32", 0))), b.const("u8", HOLDER_ISSUER))
+        b.break_if(few)
         b.store_value(b.offset(counts, jobs.get().to("u64") << 2), length.get())
         _take(b, ctx, holder - HOLDER_HELPERS, helpers, jobs)
+
+
+def _first_share(b: Native, plan: Ptr) -> Value:
+    """What a single helper gets of a plan."""
+    return b.load_value(b.field(plan, PLAN, "shares"), "u8").to("u32")
 
 
 def _keep_rest(b: Native, w: Ptr, plan: Ptr, given: Value) -> None:
@@ -428,7 +437,7 @@ def _give(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, number: Value, helper: Value, 
     started = host.ticks()
     woken = b.invoke("@publish", "u32", [slot])
     with b.if_(woken != 0, rarely=True):
-        _charge(b, slot, host.ticks() - started)
+        _charge(b, slot, host.ticks() - started, b.const("u64", 0))
         b.add_to(ctx, CTX, "wakeups")
         b.put(ctx, CTX, "waking", 1)
     reads, writes = _member_sets(b, plan, first, count)

@@ -27,10 +27,11 @@ from rjemu.workers.start import die_with_server
 
 @dataclass(frozen=True)
 class HelperSetup:
-    """What a helper needs to start."""
+    """What a helper needs to start. shared: its CPU is a worker's, or another helper's, too."""
 
     index: int
     cpu: int
+    shared: bool
     runtime: bytes
     scoreboard: str
     plans: str
@@ -84,6 +85,8 @@ class Helper:
         for name, value in values.items():
             self._env[ENV[name] // 8] = value
         self._index = setup.index
+        # What a helper takes from those that it shares a CPU with, its issuer does not see: it is to be tried seldom.
+        self._first_credit = 0 if setup.shared else CREDIT_LIMIT
         self._slot = self._board.helper_address(setup.index)
         self._board.set_word(setup.index, "cpu", setup.cpu)
         self._board.set_word(setup.index, "pid", os.getpid())
@@ -93,7 +96,7 @@ class Helper:
         # The first message holds the code that there is: before it, every job would be refused.
         self._apply(self._connection.recv())
         self._board.set_word(self._index, "lost", 0)
-        self._board.set_long(self._index, "credit", CREDIT_LIMIT)
+        self._board.set_long(self._index, "credit", self._first_credit)
         self._board.set_word(self._index, "ready", 1)
         self._calls.give_back(self._board.address, self._index)
         while True:

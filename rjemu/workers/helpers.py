@@ -90,7 +90,14 @@ class HelperPool:
         self.analyst = PlanCache(target, self.plans, self._cost, self._kept_cost())
         cpus = placement(available_cpus())
         self._setups = [
-            HelperSetup(k, cpus[(workers + k) % len(cpus)], code, self.board.segment.name, self.plans.segment_name)
+            HelperSetup(
+                k,
+                cpus[(workers + k) % len(cpus)],
+                workers + count > len(cpus),
+                code,
+                self.board.segment.name,
+                self.plans.segment_name,
+            )
             for k in range(count)
         ]
         self._members: list[_Member] = []
