@@ -63,11 +63,19 @@ def triple(content: Any, name: str) -> tuple[int, int, int]:
     return found[0], found[1], found[2]
 
 
+def rows_of(content: Any, *columns: str) -> list[dict[str, Any]]:
+    """A table, whose rows are lists, by the names of its columns. ValueError if it is none."""
+    found = value(content, "rows", list)
+    if not all(isinstance(row, list) and len(row) == len(columns) for row in found):
+        raise ValueError(f"a row has not the {len(columns)} columns {', '.join(columns)}")
+    return [dict(zip(columns, row, strict=True)) for row in found]
+
+
 def encode_dtype(dtype: np.dtype) -> Any:
     """A name, for numpy's own and those of ml_dtypes; numpy's description of its fields for a structure."""
-    if dtype.names is None:
-        return dtype.name if dtype.kind == "V" and dtype.type is not np.void else dtype.str
-    return dtype_to_descr(dtype)
+    if dtype.names is not None:
+        return dtype_to_descr(dtype)
+    return dtype.str if dtype.isbuiltin != 2 else dtype.name  # 2: registered by ml_dtypes
 
 
 def decode_dtype(encoded: Any) -> np.dtype:

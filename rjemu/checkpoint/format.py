@@ -1,8 +1,7 @@
 """The file format: one msgpack stream of sections, each with its length and checksum.
 
-["rjemu checkpoint", version]
-[name, crc32 of content, content]       any number of times; content is a msgpack map
-["end", crc32 of content, content]      its content counts the sections before it
+The stream is ["rjemu checkpoint", version], then a [name, CRC-32 of name and content, content] for each section, where the
+content is a msgpack map, as bytes. The last section is "end", whose content counts those before it.
 """
 
 from __future__ import annotations
@@ -31,6 +30,11 @@ _MAX_NAME = 64
 _COMPRESSION_LEVEL = 1
 
 
+def checksum(name: str, content: bytes) -> int:
+    """CRC-32 of a section."""
+    return zlib.crc32(content, zlib.crc32(name.encode()))
+
+
 class Writer:
     """Writes sections to an open file."""
 
@@ -44,7 +48,7 @@ class Writer:
         packed = msgpack.packb(content)
         if len(packed) > MAX_SECTION:
             raise CheckpointError(f"{len(packed)} bytes of {name} are more than a section of a checkpoint can hold")
-        self._file.write(msgpack.packb([name, zlib.crc32(packed), packed]))
+        self._file.write(msgpack.packb([name, checksum(name, packed), packed]))
         self._sections += 1
 
     def end(self) -> None:
@@ -108,9 +112,9 @@ class Reader:
         value = self._next(f"byte {start}")
         if not isinstance(value, list) or [type(part) for part in value] != [str, int, bytes]:
             raise CheckpointError(f"{place}: a section is expected")
-        name, checksum, packed = value
+        name, expected, packed = value
         place = f"{place}, section {name!r}"
-        if zlib.crc32(packed) != checksum:
+        if checksum(name, packed) != expected:
             raise CheckpointError(f"{place}: the content is damaged (its checksum is another)")
         content = unpacked(packed, place)
         return Section(name, place, content, len(packed))

@@ -15,6 +15,7 @@ from rjemu.checkpoint.contents import (
     decode_workgroup,
     number,
     numbers,
+    rows_of,
     triple,
     value,
 )
@@ -129,13 +130,15 @@ class _Restoration:
     def carry_out(self, sections: Iterator[Section], data: Any) -> None:
         for device in self._machine.devices:
             device.queue.free()
+        missing = {"allocations", "queues", "arrays"}
         for section in sections:
+            missing.discard(section.name)
             take = self._takes.get(section.name)
             if take is None:
                 section.fail("no such section is known")
             self._attempt(section, take, section)
-        if any(device.queue.freed for device in self._machine.devices):
-            raise CheckpointError(f"{self._name} lacks the queue of a GPU")
+        if missing or any(device.queue.freed for device in self._machine.devices):
+            raise CheckpointError(f"{self._name} lacks {', '.join(sorted(missing)) or 'the queue of a GPU'}")
         for section, content in self._code:
             self._attempt(section, self._place_code, section, bytes(content))
         pending = [self._attempt(launch.section, self._pending, launch) for launch in self._launches]
@@ -166,8 +169,7 @@ class _Restoration:
     # --- sections ----------------------------------------------------------------------------------------------------
 
     def _take_allocations(self, section: Section) -> None:
-        for row in value(section.content, "rows", list):
-            entry = _named(row, "address", "nbytes", "label", "device")
+        for entry in rows_of(section.content, "address", "nbytes", "label", "device"):
             allocation = Allocation(
                 number(entry, "address"), number(entry, "nbytes", MAX_COUNT), value(entry, "label", str),
                 self._device(entry).index,
@@ -188,8 +190,7 @@ class _Restoration:
             raise ValueError("more bytes than the code object has")
 
     def _take_queues(self, section: Section) -> None:
-        for row in value(section.content, "rows", list):
-            entry = _named(row, "address", "ring", "device", "own")
+        for entry in rows_of(section.content, "address", "ring", "device", "own"):
             address, ring, device = number(entry, "address"), number(entry, "ring"), self._device(entry)
             self._claim(address, AMD_QUEUE.itemsize, "a queue")
             self._claim(ring, AqlQueue.SLOTS * DISPATCH_PACKET.itemsize, "a queue's ring")
@@ -201,8 +202,7 @@ class _Restoration:
                 self._streams.append(device.stream_of(queue))
 
     def _take_arrays(self, section: Section) -> None:
-        for row in value(section.content, "rows", list):
-            entry = _named(row, "address", "device", "shape", "dtype")
+        for entry in rows_of(section.content, "address", "device", "shape", "dtype"):
             address, device = number(entry, "address"), self._device(entry)
             array = device.array_at(address, numbers(entry, "shape"), decode_dtype(entry["dtype"]))
             self._arrays.append(array)
@@ -295,10 +295,3 @@ class _Restoration:
         if len(seen) != len(slots):
             raise ValueError("a workgroup is resident twice")
         return suspended
-
-
-def _named(row: Any, *names: str) -> dict[str, Any]:
-    """A table's row by its columns' names. ValueError if it has another number of them."""
-    if not isinstance(row, list) or len(row) != len(names):
-        raise ValueError(f"a row has not the {len(names)} columns {', '.join(names)}")
-    return dict(zip(names, row, strict=True))

@@ -71,7 +71,7 @@ def _machine(machine: Machine, data: Any) -> dict[str, Any]:
         "data": data,
     }
     try:
-        msgpack.packb(section, strict_types=True)
+        msgpack.unpackb(msgpack.packb(section, strict_types=True), strict_map_key=True)
     except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"a checkpoint's data, and a configuration, must be plain values: {error}") from None
     return section

@@ -25,6 +25,7 @@ COMMANDS = {
     "plugins": ("rjemu.cli.plugins", "list the plugins and their settings"),
     "thread-budget-table": ("rjemu.cli.thread_budget_table", "print how many processes a budget of CPUs gives"),
     "bench": ("rjemu.cli.bench", "measure rjemu against numpy on this host"),
+    "checkpoint": ("rjemu.cli.checkpoint", "show what a checkpoint holds"),
     "daemon": ("rjemu.cli.daemon", "serve machines to other processes, or show what a running daemon serves"),
     "clean": ("rjemu.cli.clean", "remove shared memory that killed processes left behind"),
 }

@@ -20,6 +20,7 @@ from rjemu.exec.layout import (
     WAVE_BARRIER,
     WAVE_ENDED,
     WAVE_HALTED,
+    WAVE_RUNNING,
     class_key,
 )
 from rjemu.exec.prepare import DispatchBlock
@@ -27,6 +28,8 @@ from rjemu.exec.slots import Slots
 from rjemu.exec.wave import WaveState
 
 FIRST_AGPR = 256
+
+WAVE_STATES = {WAVE_RUNNING: "running", WAVE_BARRIER: "at a barrier", WAVE_ENDED: "ended", WAVE_HALTED: "halted"}
 
 WAVE_LONGS = ("pc", "instructions", "scratch_base", "clock")
 WAVE_WORDS = (

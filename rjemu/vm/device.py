@@ -104,7 +104,8 @@ class Device(Gpu):
         assert launch is not None and memory is not None
         try:
             spec = self.spec_of(launch, memory)
-            return self._executor.run(spec, timeout=timeout, progress=progress, pauses=entry, suspended=suspended)
+            watched = entry.watched(progress)
+            return self._executor.run(spec, timeout=timeout, progress=watched, pauses=entry, suspended=suspended)
         finally:
             for address in memory.owned:
                 self.vram.free(address)

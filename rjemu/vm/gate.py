@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from rjemu.errors import CheckpointError, LaunchSuspended
 from rjemu.exec.suspended import Pausable, SuspendedDispatch
+from rjemu.vm.executor import Progress
 from rjemu.vm.launch import LaunchMemory, PackedLaunch
 
 
@@ -28,6 +29,26 @@ class Pass:
         self.suspended: SuspendedDispatch | None = None
         self.resting = False
         self.ending = False
+        self._in_progress = False
+
+    def watched(self, progress: Progress | None) -> Progress | None:
+        """The callback, in which the launch's own thread may pause all launches, too."""
+        if progress is None:
+            return None
+
+        def call(done: int, total: int) -> None:
+            self._in_progress = True
+            try:
+                progress(done, total)
+            finally:
+                self._in_progress = False
+
+        return call
+
+    @property
+    def can_be_suspended(self) -> bool:
+        """Whether its own thread may suspend it now: that it does in the callback, but not in a signal's handler."""
+        return self._in_progress and self.dispatch is not None
 
     @contextmanager
     def pausable(self, dispatch: Pausable) -> Iterator[None]:
@@ -106,9 +127,10 @@ class Gate:
         Launches of this thread (it may be in a progress callback) are stopped, too. CheckpointError if that cannot be.
         """
         mine = self._of_this_thread()
-        if any(entry.dispatch is None for entry in mine):
+        if not all(entry.can_be_suspended for entry in mine):
             raise CheckpointError(
-                "a launch of this thread cannot be suspended: its executor only runs launches to their end"
+                "a launch of this thread cannot be suspended: its executor runs launches to their ends, or this is not "
+                "its progress callback"
             )
         self._begin_pause(mine)
         try:

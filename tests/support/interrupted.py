@@ -173,7 +173,7 @@ def uninterrupted(work: Work, **options: Any) -> np.ndarray:
     """What the launch gives when nothing interrupts it."""
     with rjemu.Machine(workers="inline", **options) as gpu:
         out, kernel, launch = work.start(gpu)
-        kernel.launch(**launch, timeout=60)
+        kernel.launch(**launch, timeout=300)
         return out.to_host()
 
 
@@ -186,7 +186,7 @@ def save_after(work: Work, seconds: float, path: Path, *, stop: bool = True, **o
 
         def run() -> None:
             with contextlib.suppress(LaunchSuspended):
-                kernel.launch(**launch, timeout=60)
+                kernel.launch(**launch, timeout=300)
                 ended.set()
 
         thread = threading.Thread(target=run)
@@ -201,6 +201,6 @@ def resumed(path: Path, **options: Any) -> tuple[int, np.ndarray]:
     """(workgroups that were resident, the result) of a machine that is restored and goes on."""
     with rjemu.restore(path, **options) as gpu:
         resident = sum(len(launch.suspended.slots) for launch in gpu.pending)
-        gpu.resume(timeout=60)
+        gpu.resume(timeout=300)
         assert not gpu.pending
         return resident, gpu.arrays[gpu.data["out"]].to_host()
