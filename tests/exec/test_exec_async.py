@@ -267,8 +267,11 @@ def test_a_killed_helper_changes_nothing() -> None:
         results = []
         launch = threading.Thread(target=lambda: results.append(run(gpu, text)))
         launch.start()
+        while not sum(board.long(helper, "jobs") for helper in range(2)):
+            assert launch.is_alive()
+            time.sleep(0.002)
         for helper in range(2):
-            time.sleep(0.05)
+            time.sleep(0.02)
             os.kill(board.word(helper, "pid"), signal.SIGKILL)
             fresh_helpers(gpu)
         launch.join(60)
@@ -423,12 +426,14 @@ def test_a_lost_worker_leaves_no_helper_taken() -> None:
 
         thread = threading.Thread(target=launch)
         thread.start()
-        time.sleep(0.3)
+        board = helpers_of(gpu).board
+        while not sum(board.long(helper, "jobs") for helper in range(2)):
+            assert thread.is_alive()
+            time.sleep(0.01)
         executor: Any = gpu._executor
         os.kill(executor._control.workers[0].word("pid"), signal.SIGKILL)
         thread.join(60)
         assert failures
-        board = helpers_of(gpu).board
         limit = time.monotonic() + 10
         while board.free != 3:
             assert time.monotonic() < limit, f"free: {board.free:b}"
