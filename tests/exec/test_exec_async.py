@@ -267,7 +267,7 @@ def test_a_killed_helper_changes_nothing() -> None:
         results = []
         launch = threading.Thread(target=lambda: results.append(run(gpu, text)))
         launch.start()
-        while not sum(board.long(helper, "jobs") for helper in range(2)):
+        while not sum(board.long(helper, "mmas") for helper in range(2)):
             assert launch.is_alive()
             time.sleep(0.002)
         for helper in range(2):
@@ -427,7 +427,7 @@ def test_a_lost_worker_leaves_no_helper_taken() -> None:
         thread = threading.Thread(target=launch)
         thread.start()
         board = helpers_of(gpu).board
-        while not sum(board.long(helper, "jobs") for helper in range(2)):
+        while not sum(board.long(helper, "mmas") for helper in range(2)):
             assert thread.is_alive()
             time.sleep(0.01)
         executor: Any = gpu._executor
