@@ -6,11 +6,10 @@ Handlers test a cached allocation by themselves (`native_memory`) and call this 
 from __future__ import annotations
 
 from rjemu.exec.ir import IrLanes, Module, Ptr, Variable
-from rjemu.exec.layout import CTX, FAULT_SPACES, WHOLE_WAVE
+from rjemu.exec.layout import CHECK_FUNCTION, CTX, FAULT_SPACES, WHOLE_WAVE
 from rjemu.isa.lanes import TYPES, Value
 from rjemu.shm.vram import TABLE_COUNT, TABLE_GENERATION, TABLE_ROWS
 
-CHECK_FUNCTION = "rjemu_check_lanes"
 _ROW_BYTES = 16
 
 

@@ -13,12 +13,13 @@ jobs are pending.
 
 from __future__ import annotations
 
-from rjemu.exec.counting import CountingCode
+from rjemu.exec.counting_code import CountingCode
 from rjemu.exec.handoff import JOIN_LOST, JOIN_REFUSED, NOBODY
 from rjemu.exec.host_calls import HostCalls
 from rjemu.exec.host_rounding import HostRounding
 from rjemu.exec.ir import Module, Ptr, Variable
 from rjemu.exec.layout import (
+    CREDIT_LIMIT,
     CTX,
     EVENTS,
     GPR_IDX_EN,
@@ -71,10 +72,10 @@ to the second number."""
 PAUSE = 8
 """Candidates that do not look for a helper after one that found none free."""
 
-CREDIT_LIMIT, CREDIT_AGAIN, CREDIT_PER_MMA, CREDIT_SHIFT = 1 << 22, 1 << 19, 1 << 7, 6
-"""A helper may cost its issuers so many ticks of the host's clock by waits and wake-ups, beyond what it earns by each
-matrix instruction (the third number, less than such an instruction takes). Then it is passed over until one in
-2^CREDIT_SHIFT of the time that goes by has made up for that, and is tried again with the second number. Helpers that are
+CREDIT_AGAIN, CREDIT_PER_MMA, CREDIT_SHIFT = 1 << 19, 1 << 7, 6
+"""A helper may cost its issuers CREDIT_LIMIT ticks of the host's clock by waits and wake-ups, beyond what it earns by each
+matrix instruction (CREDIT_PER_MMA, less than such an instruction takes). Then it is passed over until one in
+2^CREDIT_SHIFT of the time that goes by has made up for that, and is tried again with CREDIT_AGAIN. Helpers that are
 slow to wake up pay off as soon as they have work for a while; those whose results are wanted at once cost a few percent."""
 
 _SCATTERED = [int(f"{k:06b}"[::-1], 2) for k in range(64)]

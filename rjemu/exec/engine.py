@@ -6,49 +6,37 @@ import ctypes
 
 import numpy as np
 
-from rjemu.exec.allocation_check import CHECK_FUNCTION, write_check_function
-from rjemu.exec.cache import HandlerCache
-from rjemu.exec.compiler import Loader, compile_object
+from rjemu.exec.compiler import Loader
 from rjemu.exec.counting import Counters
-from rjemu.exec.handlers import HandlerTable
-from rjemu.exec.handoff import HANDOFF_FUNCTIONS
+from rjemu.exec.handler_table import HandlerTable
 from rjemu.exec.handoff_calls import HandoffCalls
-from rjemu.exec.ir import Module
-from rjemu.exec.layout import ASYNC_COUNTERS, CTX, FAULT_ACCESSES, FAULT_SPACES, MAX_PROGRAMS, PROGRAM, WHOLE_WAVE
+from rjemu.exec.layout import (
+    ASYNC_COUNTERS,
+    ASYNC_FUNCTIONS,
+    CHECK_FUNCTION,
+    CTX,
+    FAULT_ACCESSES,
+    FAULT_SPACES,
+    MAX_PROGRAMS,
+    PROGRAM,
+    RUNTIME_FUNCTIONS,
+    WHOLE_WAVE,
+)
 from rjemu.exec.memory import AccessError
-from rjemu.exec.scheduler import scheduler_text
 from rjemu.exec.trace import TraceRing
 from rjemu.shm.vram import GPU_BASE
 
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_uint64, ctypes.c_void_p)
 _CLOCK = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
 
-RUNTIME_FUNCTIONS = ("run", "run_traced", "undecoded", "exchange", "increment", CHECK_FUNCTION)
 _NEVER = (1 << 32) - 1
-
-ASYNC_FUNCTIONS = (*HANDOFF_FUNCTIONS, "run_job", "repeat", "drain_slots")
-
-
-def runtime_object(cache: HandlerCache, wave: int, *, asynchronous: bool = False, counting: bool = False) -> bytes:
-    """The scheduler's object code, from the cache or compiled. asynchronous, counting: the variants that give matrix
-    instructions to helpers, and that count executed instructions."""
-    symbol = f"runtime{wave}" + ("_async" if asynchronous else "") + ("_counting" if counting else "")
-    pack = cache.find(symbol)
-    if pack is not None:
-        return cache.read(pack)[0]
-    module = Module(cache.host.features)
-    write_check_function(module)
-    text = scheduler_text(module, wave, asynchronous=asynchronous, counting=counting)
-    code = compile_object(text, opt=2, optimise=True, host=cache.host)
-    cache.write(code, [symbol])
-    return code
 
 
 class Runtime:
     """The compiled scheduler, loaded into this process. undecoded: address of the handler for what has no code yet."""
 
     def __init__(self, code: bytes, *, asynchronous: bool = False, counting: bool = False) -> None:
-        """code: as `runtime_object` gives it."""
+        """code: as `runtime_code.runtime_object` gives it."""
         self.counting = counting
         # The loader owns the code: it lives as long as this object.
         self._loader = Loader()

@@ -1,57 +1,23 @@
-"""The handlers of one process: numbers for keys, native code on demand, and the address tables that the loop reads."""
+"""Handlers made on demand: numbers for kinds of instruction, and their native code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from rjemu.exec.cache import HandlerCache
-from rjemu.exec.compiler import CompileError, Loader, compile_object
+from rjemu.exec.compiler import CompileError, compile_object
+from rjemu.exec.handler_table import MAX_HANDLERS, UNKNOWN_CLASS, HandlerTable
 from rjemu.exec.ir import Module
 from rjemu.exec.journal import Entry, NewBindings, NewClass, NewObject
-from rjemu.exec.layout import CLASS_MAP_BYTES, FP_CLASSES, HANDLER_UNDECODED
+from rjemu.exec.layout import FP_CLASSES, HANDLER_UNDECODED
 from rjemu.exec.native_context import NativeContext
 from rjemu.exec.records import DEFAULT_MODE_KEY, HandlerKey, handler_key
 from rjemu.isa.context import Context
 from rjemu.isa.instruction import Instruction
 from rjemu.isa.semantics.registry import semantic_of
 
-MAX_HANDLERS = 1 << 16
 MODULE_HANDLERS = 48
 """Handlers per LLVM module: enough to spread the fixed cost, few enough to keep a pack small."""
-
-UNKNOWN_CLASS = 255
-
-
-class HandlerTable:
-    """The handlers that one process has loaded. Processes that apply the same journal have the same numbers.
-
-    tables: uint64 [FP_CLASSES, MAX_HANDLERS], address of handler n for a class of MODE settings. class_map: uint8
-    [CLASS_MAP_BYTES], class of each `layout.class_key`, UNKNOWN_CLASS where none has been made yet.
-    """
-
-    def __init__(self, undecoded: int) -> None:
-        """undecoded: address of the handler that leaves the loop with event "undecoded"."""
-        self.undecoded = undecoded
-        self.addresses: dict[str, int] = {}
-        self.mode_keys: list[int] = []
-        self.tables = np.zeros((FP_CLASSES, MAX_HANDLERS), np.uint64)
-        self.table_addresses = self.tables.ctypes.data + np.arange(FP_CLASSES, dtype=np.uint64) * np.uint64(MAX_HANDLERS * 8)
-        self.class_map = np.full(CLASS_MAP_BYTES, UNKNOWN_CLASS, np.uint8)
-        self._loader = Loader()
-
-    def apply(self, entry: Entry) -> None:
-        """Carry out a journal entry. CompileError if an object cannot be loaded."""
-        if isinstance(entry, NewObject):
-            self.addresses.update(self._loader.load(entry.code, list(entry.names)))
-        elif isinstance(entry, NewBindings):
-            for number, symbol in entry.symbols.items():
-                self.tables[entry.mode_class, number] = self.addresses[symbol]
-        elif isinstance(entry, NewClass):
-            self.tables[len(self.mode_keys), :] = self.undecoded
-            self.class_map[entry.mode_key] = len(self.mode_keys)
-            self.mode_keys.append(entry.mode_key)
 
 
 class HandlerLibrary:

@@ -26,8 +26,6 @@ SERVE_BELL, SERVE_IDLE = 0, 1
 NOBODY = (1 << 32) - 1
 """What `reserve` gives when no helper is free."""
 
-HANDOFF_FUNCTIONS = ("reserve", "give_back", "publish", "join", "serve", "round_trips", "ring", "ticks")
-
 _IDLE_NANOSECONDS = 250_000_000
 _LOOK_NANOSECONDS = 20_000_000
 """How long an issuer sleeps before it looks whether its helper is alive."""

@@ -12,26 +12,14 @@ read as a stream, but copied to the buffer before (`copy_scattered`).
 
 from __future__ import annotations
 
-from typing import Final
-
 from rjemu.exec.async_turn import copy_scattered, plan_word
 from rjemu.exec.host_rounding import HostRounding
 from rjemu.exec.ir import Module, Ptr
-from rjemu.exec.layout import RECORD_BYTES, RECORD_HANDLER, fields, operand_slot
+from rjemu.exec.layout import ENV, RECORD_BYTES, RECORD_HANDLER, operand_slot
 from rjemu.exec.plans import ACCUMULATOR_OPERAND, NO_SOURCE, PLAN_BYTES, PLAN_RECORDS
 from rjemu.exec.structures import Native
 from rjemu.isa.lanes import Value
 from rjemu.shm.scoreboard import HELPER, REFUSED
-
-ENV: Final = fields(
-    0,
-    ("tables", 8),  # host address of u64 [FP_CLASSES]: handler tables by FP class
-    ("plans", 8),
-    ("segments", 8),  # host address of u64 [MAX_SEGMENTS]: where segments of waves are mapped, 0: not here
-    ("undecoded", 8),  # address of the handler that stands for code that is missing
-    ("context", 8),  # host address of a CTX for handlers, of no other use
-)
-MAX_SEGMENTS: Final = 4096
 
 
 def write_run_job(module: Module) -> None:

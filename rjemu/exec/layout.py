@@ -119,6 +119,8 @@ MAX_OPERANDS: Final = 6
 MAX_IMMS: Final = 2
 HANDLER_UNDECODED: Final = 0
 """Handler number of a fresh record: leaves the loop with event "undecoded"."""
+SENTINELS: Final = 8
+"""Records past the end that are never decoded: falling off the code meets one of them."""
 
 
 def operand_slot(index: int) -> int:
@@ -315,3 +317,25 @@ TRACE_TURN: Final = 0
 
 RUN_DONE, RUN_PAUSED, RUN_EVENT, RUN_DEADLOCK = 0, 1, 2, 3
 """What the native run loop returns: grid exhausted; budget used up; an event for Python; every wave waits."""
+
+# --- a helper's process ---------------------------------------------------------------------------------------------
+
+ENV: Final = fields(
+    0,
+    ("tables", 8),  # host address of u64 [FP_CLASSES]: handler tables by FP class
+    ("plans", 8),
+    ("segments", 8),  # host address of u64 [MAX_SEGMENTS]: where segments of waves are mapped, 0: not here
+    ("undecoded", 8),  # address of the handler that stands for code that is missing
+    ("context", 8),  # host address of a CTX for handlers, of no other use
+)
+MAX_SEGMENTS: Final = 4096
+CREDIT_LIMIT: Final = 1 << 22
+"""The most credit that a helper may have (`exec.async_turn`)."""
+
+# --- functions of the run time's object code (`exec.runtime_code`) ----------------------------------------------------
+
+CHECK_FUNCTION: Final = "rjemu_check_lanes"
+RUNTIME_FUNCTIONS: Final = ("run", "run_traced", "undecoded", "exchange", "increment", CHECK_FUNCTION)
+HANDOFF_FUNCTIONS: Final = ("reserve", "give_back", "publish", "join", "serve", "round_trips", "ring", "ticks")
+ASYNC_FUNCTIONS: Final = (*HANDOFF_FUNCTIONS, "run_job", "repeat", "drain_slots")
+"""What there is beside them in the variant that gives matrix instructions to helpers."""

@@ -18,12 +18,13 @@ from rjemu.exec.cache import HandlerCache
 from rjemu.exec.codebook import Codebook
 from rjemu.exec.compiler import Host
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec, launch_stats, worker_stats
-from rjemu.exec.engine import Engine, Runtime, aligned_bytes, runtime_object
+from rjemu.exec.engine import Engine, Runtime, aligned_bytes
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.layout import DISPATCH_BYTES, class_key
 from rjemu.exec.prepare import DispatchBlock, slot_layout
 from rjemu.exec.residency import affordable_residents
 from rjemu.exec.runner import Runner
+from rjemu.exec.runtime_code import runtime_object
 from rjemu.exec.slots import Slots
 from rjemu.exec.suspended import (
     Pauses,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rjemu.errors import DecodeError
-from rjemu.exec.layout import RECORD_BYTES, RECORD_HANDLER
+from rjemu.exec.layout import RECORD_BYTES, RECORD_HANDLER, SENTINELS
 from rjemu.exec.plans import ProgramNotes
 from rjemu.exec.records import encode_record
 from rjemu.isa.decoder import Decoder
@@ -19,9 +19,6 @@ DECODE_AHEAD = 4096
 """Instructions decoded at most from one point reached: bounds what data that looks like code can cost."""
 
 _ENDS = frozenset({"s_endpgm", "s_branch", "s_setpc_b64", "s_endpgm_saved"})
-SENTINELS = 8
-"""Records past the end that are never decoded: falling off the code meets one of them."""
-
 _RESERVED_AT_ONCE = 64 * 1024
 """Bytes of records: a page at a time would cost more."""
 

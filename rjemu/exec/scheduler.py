@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 
 from rjemu.exec.async_turn import write_async_turn
-from rjemu.exec.counting import CountingCode
+from rjemu.exec.counting_code import CountingCode
 from rjemu.exec.handoff import write_handoff
 from rjemu.exec.helper_job import write_run_job
 from rjemu.exec.ir import IrLanes, Module, Ptr

@@ -14,12 +14,10 @@ import numpy as np
 import psutil
 from multiprocess.connection import Connection
 
-from rjemu.exec.async_turn import CREDIT_LIMIT
 from rjemu.exec.engine import Runtime, aligned_bytes
-from rjemu.exec.handlers import HandlerTable
-from rjemu.exec.helper_job import ENV, MAX_SEGMENTS
+from rjemu.exec.handler_table import HandlerTable
 from rjemu.exec.journal import Entry
-from rjemu.exec.layout import CTX
+from rjemu.exec.layout import CREDIT_LIMIT, CTX, ENV, MAX_SEGMENTS
 from rjemu.shm.scoreboard import Scoreboard
 from rjemu.shm.segment import Segment
 from rjemu.workers.start import die_with_server

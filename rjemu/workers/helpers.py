@@ -18,8 +18,8 @@ from rjemu.exec.engine import Engine, Runtime
 from rjemu.exec.handler_clock import HandlerClock
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.handoff import NOBODY
-from rjemu.exec.helper_job import MAX_SEGMENTS
 from rjemu.exec.journal import Entry, NewBindings, NewClass, NewObject
+from rjemu.exec.layout import MAX_SEGMENTS
 from rjemu.exec.plans import PlanTable
 from rjemu.exec.program import Program
 from rjemu.mma.admission import TYPICAL_HANDOFF, HandoffCost

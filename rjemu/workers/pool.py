@@ -16,12 +16,13 @@ from rjemu.errors import KernelFault, LaunchInterrupted, LaunchTimeout, RjemuErr
 from rjemu.exec.cache import HandlerCache
 from rjemu.exec.codebook import Codebook
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec, launch_stats, worker_stats
-from rjemu.exec.engine import Runtime, runtime_object
+from rjemu.exec.engine import Runtime
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.layout import ASYNC_COUNTERS, class_key
 from rjemu.exec.native import HelperFactory
 from rjemu.exec.prepare import slot_layout
 from rjemu.exec.residency import affordable_residents
+from rjemu.exec.runtime_code import runtime_object
 from rjemu.exec.slots import Slots
 from rjemu.exec.suspended import (
     Pauses,

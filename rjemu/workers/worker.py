@@ -18,7 +18,7 @@ from multiprocess.connection import Connection
 
 from rjemu.errors import KernelFault
 from rjemu.exec.engine import Engine, Runtime
-from rjemu.exec.handlers import HandlerTable
+from rjemu.exec.handler_table import HandlerTable
 from rjemu.exec.journal import DropProgram, Entry, NewProgram
 from rjemu.exec.layout import RECORD_BYTES
 from rjemu.exec.plans import note_addresses

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from rjemu.exec.compiler import Loader, compile_object, host_features
-from rjemu.exec.handoff import HANDOFF_FUNCTIONS, JOIN_LOST, JOIN_REFUSED, NOBODY, SERVE_BELL, write_handoff
+from rjemu.exec.handoff import JOIN_LOST, JOIN_REFUSED, NOBODY, SERVE_BELL, write_handoff
 from rjemu.exec.host_calls import HostCalls
 from rjemu.exec.ir import Module, Ptr
+from rjemu.exec.layout import HANDOFF_FUNCTIONS
 from rjemu.exec.structures import Native
 from rjemu.shm import futex
 from rjemu.shm.scoreboard import HELPER, REFUSED, Scoreboard

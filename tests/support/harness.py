@@ -16,12 +16,12 @@ from support.assemble import assemble, text_section
 
 import rjemu.isa.semantics
 import rjemu.mma  # noqa: F401  (registers the matrix instructions)
-from rjemu.exec.allocation_check import CHECK_FUNCTION, write_check_function
+from rjemu.exec.allocation_check import write_check_function
 from rjemu.exec.cache import HandlerCache
 from rjemu.exec.compiler import Host, Loader, compile_object, this_host
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.ir import Module
-from rjemu.exec.layout import CTX, EVENTS, RECORD_BYTES, WAVE, WAVE_BYTES, class_key
+from rjemu.exec.layout import CHECK_FUNCTION, CTX, EVENTS, RECORD_BYTES, WAVE, WAVE_BYTES, class_key
 from rjemu.exec.memory import AccessError, FlatMemory
 from rjemu.exec.numpy_context import NumpyContext
 from rjemu.exec.records import encode_record

@@ -10,11 +10,21 @@ from dataclasses import dataclass
 import numpy as np
 from support.vector_runs import ALL_LANES, DEFAULT_MODE, LANES, decode, filler
 
-from rjemu.exec.allocation_check import CHECK_FUNCTION, write_check_function
+from rjemu.exec.allocation_check import write_check_function
 from rjemu.exec.compiler import Loader, compile_object, host_features
 from rjemu.exec.handlers import write_handler
 from rjemu.exec.ir import Module
-from rjemu.exec.layout import CTX, EVENTS, FAULT_ACCESSES, FAULT_SPACES, RECORD_BYTES, WAVE_BYTES, WHOLE_WAVE, class_key
+from rjemu.exec.layout import (
+    CHECK_FUNCTION,
+    CTX,
+    EVENTS,
+    FAULT_ACCESSES,
+    FAULT_SPACES,
+    RECORD_BYTES,
+    WAVE_BYTES,
+    WHOLE_WAVE,
+    class_key,
+)
 from rjemu.exec.memory import AccessError
 from rjemu.exec.numpy_context import NumpyContext
 from rjemu.exec.records import encode_record, handler_key

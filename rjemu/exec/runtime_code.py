@@ -1,0 +1,25 @@
+"""The run time's object code: the scheduler and what else its processes call. Only the launcher's process makes it; all that
+load it (`exec.engine.Runtime`) need nothing of what it is written with."""
+
+from __future__ import annotations
+
+from rjemu.exec.allocation_check import write_check_function
+from rjemu.exec.cache import HandlerCache
+from rjemu.exec.compiler import compile_object
+from rjemu.exec.ir import Module
+from rjemu.exec.scheduler import scheduler_text
+
+
+def runtime_object(cache: HandlerCache, wave: int, *, asynchronous: bool = False, counting: bool = False) -> bytes:
+    """The scheduler's object code, from the cache or compiled. asynchronous, counting: the variants that give matrix
+    instructions to helpers, and that count executed instructions."""
+    symbol = f"runtime{wave}" + ("_async" if asynchronous else "") + ("_counting" if counting else "")
+    pack = cache.find(symbol)
+    if pack is not None:
+        return cache.read(pack)[0]
+    module = Module(cache.host.features)
+    write_check_function(module)
+    text = scheduler_text(module, wave, asynchronous=asynchronous, counting=counting)
+    code = compile_object(text, opt=2, optimise=True, host=cache.host)
+    cache.write(code, [symbol])
+    return code
