@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from rjemu.errors import CheckpointError, OutOfMemory
 from rjemu.exec.dispatch import DispatchSpec
 from rjemu.exec.layout import (
     DISPATCH,
@@ -179,7 +180,7 @@ def _record_wave(wave: WaveState, spec: DispatchSpec) -> WaveRecord:
 
 
 def put_workgroup(slots: Slots, number: int, record: WorkgroupRecord, spec: DispatchSpec, code: Codes) -> None:
-    """Put a workgroup into a slot of a process. ValueError if a wave of it is in no code."""
+    """Put a workgroup into a slot of a process. CheckpointError if a wave of it is in no code."""
     x, y, _ = spec.grid
     states = [wave.fields["state"] for wave in record.waves]
     words = {
@@ -218,7 +219,7 @@ def _put_wave(state: WaveState, record: WaveRecord, code: Codes) -> None:
     if program is None:  # it may have run past the end of its code, and will fault there
         program = code.program_of(pc - 4)
     if program is None:
-        raise ValueError(f"a wave is at pc {pc:#x}, which holds no code")
+        raise CheckpointError(f"a wave is at pc {pc:#x}, which holds no code")
     state.set_word("program", program)
 
 
@@ -233,11 +234,14 @@ def placement(slots: Sequence[int], shares: Sequence[tuple[int, int]], *, keep_n
     """(process, slot of it) for each resident workgroup, by its slot's number among those of all.
 
     shares: (first, count) of each process. keep_numbers: the scratch of later workgroups is found by the numbers, so that
-    each must stay what it is; else they are dealt out evenly. ValueError if there are too few slots.
+    each must stay what it is; else they are dealt out evenly. OutOfMemory if there are too few slots, as happens only where
+    memory is too short for all that the hardware could hold.
     """
     total = sum(count for _, count in shares)
     if len(slots) > total or (keep_numbers and slots and max(slots) >= total):
-        raise ValueError(f"{len(slots)} workgroups, up to slot {max(slots)}, do not fit into {total} slots")
+        raise OutOfMemory(
+            f"{len(slots)} workgroups, up to slot {max(slots)}, do not fit into the {total} slots there is memory for"
+        )
     if not keep_numbers:
         return [(index % len(shares), index // len(shares)) for index in range(len(slots))]
     out = []

@@ -207,6 +207,13 @@ class Crew:
             out.append((member.waves, k * WAVES_BYTES, count * stride))
         return out
 
+    def discard_waves(self, k: int, workers: Sequence[int]) -> None:
+        """Give back the memory of waves that workers have left behind in the dispatch of slot k, which will not go on."""
+        for worker in workers:
+            member = self._members[worker]
+            if member is not None:
+                member.waves.discard(k * WAVES_BYTES, WAVES_BYTES)
+
     def name(self, worker: int) -> str:
         return self._roles[worker].name
 

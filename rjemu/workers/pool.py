@@ -266,7 +266,7 @@ class PoolExecutor:
         self._crew.ring(takers)
 
     def _put_back(self, k: int, spec: DispatchSpec, takers: Sequence[int], suspended: SuspendedDispatch) -> None:
-        """Put what was resident into the takers' workgroup slots. ValueError if it does not fit."""
+        """Put what was resident into the takers' workgroup slots. OutOfMemory if it does not fit."""
         slots = [self._slots_of(k, worker) for worker in takers]
         shares = [(first, part.count) for first, part in slots]
         places = placement(suspended.slots, shares, keep_numbers=bool(spec.scratch_stride))
@@ -378,6 +378,8 @@ class PoolExecutor:
         text = self._standing(k, spec, takers)
         self._control.slots[k].block.set_word("stop", 1)
         self._close(k, takers, time.perf_counter() + STOP_SECONDS)
+        if self._control.slots[k].block.word("suspend"):
+            self._crew.discard_waves(k, takers)
         self._faults.pop(k, None)
         return text
 

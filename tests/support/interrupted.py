@@ -191,6 +191,8 @@ def save_after(work: Work, seconds: float, path: Path, *, stop: bool = True, **o
 
         thread = threading.Thread(target=run)
         thread.start()
+        while not gpu._gate._inside and not ended.is_set():  # on a busy host it may take a while
+            time.sleep(0.0005)
         time.sleep(seconds)
         gpu.save(path, stop=stop, data={"out": out.address})
         thread.join()
