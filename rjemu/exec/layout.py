@@ -103,6 +103,7 @@ WAVE_RUNNING, WAVE_BARRIER, WAVE_ENDED, WAVE_HALTED = 0, 1, 2, 3
 EVENTS: Final = {
     "none": 0, "end": 1, "barrier": 2, "sleep": 3, "trap": 4, "halt": 5, "icache": 6, "illegal": 7, "unsupported": 8,
     "yield": 9, "undecoded": 10, "outside": 11, "memory": 12, "misaligned": 13, "slice": 14, "mode": 15, "helpers": 16,
+    "start": 17,
 }  # fmt: skip
 """Why a handler returned null, or a turn ended. The first ten are `isa.context.Event`."""
 

@@ -23,7 +23,7 @@ from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.layout import DISPATCH_BYTES, class_key
 from rjemu.exec.prepare import DispatchBlock, slot_layout
 from rjemu.exec.residency import affordable_residents
-from rjemu.exec.runner import Runner
+from rjemu.exec.runner import Runner, Watcher
 from rjemu.exec.runtime_code import runtime_object
 from rjemu.exec.slots import Slots
 from rjemu.exec.suspended import (
@@ -79,11 +79,16 @@ class NativeExecutor(LocalTracing):
         host: Host | None = None,
         helpers: HelperFactory | None = None,
         counting: bool = False,
+        watch: Callable[[DispatchSpec], Watcher] | None = None,
     ) -> None:
         """host: the CPU to compile for, by default this one; cache_dir: see `HandlerCache`; helpers: makes the helpers that
-        run matrix instructions; counting: executed instructions are counted (`DispatchResult.executed`)."""
+        run matrix instructions; counting: executed instructions are counted (`DispatchResult.executed`); watch: makes what
+        is told of a dispatch's waves."""
         cache = HandlerCache(cache_dir, host)
-        code = runtime_object(cache, self.wave_size, asynchronous=helpers is not None, counting=counting)
+        self._watch = watch
+        code = runtime_object(
+            cache, self.wave_size, asynchronous=helpers is not None, counting=counting, watching=watch is not None
+        )
         runtime = Runtime(code, asynchronous=helpers is not None, counting=counting)
         self._library = HandlerLibrary(target, self.wave_size, cache, runtime.undecoded)
         self._helpers = None if helpers is None else helpers(target, cache, code, runtime, self._library, 1)
@@ -147,7 +152,10 @@ class NativeExecutor(LocalTracing):
         self._block.fill(spec, self._library.mode_class(class_key(spec.mode)), program)
         assert self._segment is not None
         waves = Ranges([(self._segment, 0, slots.count * slots.stride)])
-        runner = Runner(self._engine, self._codebook, spec.kernel, spec.lds_bytes, self._block.address, slots, trace)
+        watcher = None if self._watch is None else self._watch(spec)
+        runner = Runner(
+            self._engine, self._codebook, spec.kernel, spec.lds_bytes, self._block.address, slots, trace, watcher
+        )
         busy = time.perf_counter()
         try:
             with promised(waves, f"kernel {spec.kernel}, with {slots.count} workgroups resident,"):

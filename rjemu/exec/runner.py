@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+import numpy as np
+
 from rjemu.errors import BarrierDeadlock, DecodeError, FaultPlace, KernelFault
 from rjemu.exec import faults
 from rjemu.exec.engine import Engine
 from rjemu.exec.layout import EVENTS, RUN_DEADLOCK, RUN_DONE, RUN_EVENT, class_key
-from rjemu.exec.slots import Slots
+from rjemu.exec.slots import Size3, Slots
 from rjemu.exec.trace import DECODE, MODE, TraceRing
 from rjemu.exec.wave import WaveState
 from rjemu.isa.instruction import Instruction
@@ -22,6 +24,7 @@ _SETTLE_SECONDS = 0.001
 _FIRST_SPEED = 2_000_000.0
 """Wave instructions per second that a native run is expected to make at first."""
 
+_WATCHED = ("start", "end", "halt")
 _NAMES = {number: name for name, number in EVENTS.items()}
 
 
@@ -38,6 +41,13 @@ class Code(Protocol):
     def start_helpers(self) -> None: ...
 
 
+class Watcher(Protocol):
+    """Is told of waves: the workgroup's place in the grid, and its LDS. For run times that watch (`exec.engine`)."""
+
+    def started(self, workgroup: Size3, state: WaveState, lds: np.ndarray) -> None: ...
+    def halted(self, workgroup: Size3, state: WaveState, lds: np.ndarray) -> None: ...
+
+
 class Runner:
     """One dispatch on one engine. kernel: its name, and lds_bytes a workgroup's LDS, for messages; dispatch: host address
     of its DISPATCH block; trace: the ring to record its events in, and the launch's number."""
@@ -51,6 +61,7 @@ class Runner:
         dispatch: int,
         slots: Slots,
         trace: tuple[TraceRing, int] | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self._lds_bytes = lds_bytes
         self._engine = engine
@@ -60,6 +71,7 @@ class Runner:
         self._slots = slots
         self._speed = _FIRST_SPEED
         self._trace = trace
+        self._watcher = watcher
         engine.trace(*(trace or (None, 0)))
 
     def step(self, seconds: float = PAUSE_SECONDS) -> bool:
@@ -100,9 +112,12 @@ class Runner:
         """Cure what took a wave out of the loop, or raise."""
         slot = self._engine.turn_slot
         number = self._slots.word(slot, "next_wave")
+        name = _NAMES[self._engine.word("event")]
+        if name in _WATCHED:
+            self._tell(name, slot, number)
+            return
         wave = self._slots.wave(slot, number)
         pc = wave.long("pc")
-        name = _NAMES[self._engine.word("event")]
         began = time.monotonic_ns()
         if name == "undecoded":
             self._decode(slot, number, wave, pc)
@@ -124,6 +139,16 @@ class Runner:
             wave.set_long("pc", target)
         else:
             raise self._fault(name, slot, number, pc)
+
+    def _tell(self, name: str, slot: int, next_wave: int) -> None:
+        """Tell the watcher of a workgroup's start, or of the end of the wave before the next one."""
+        assert self._watcher is not None, "only run times that watch give these events"
+        place, lds = self._slots.workgroup(slot), self._slots.lds(slot, self._lds_bytes)
+        if name == "start":
+            for number in range(self._slots.word(slot, "waves")):
+                self._watcher.started(place, self._slots.wave(slot, number), lds)
+        else:
+            self._watcher.halted(place, self._slots.wave(slot, next_wave - 1), lds)
 
     def _record(self, kind: int, detail: int, began: int) -> None:
         if self._trace is not None:

@@ -10,16 +10,19 @@ from rjemu.exec.ir import Module
 from rjemu.exec.scheduler import scheduler_text
 
 
-def runtime_object(cache: HandlerCache, wave: int, *, asynchronous: bool = False, counting: bool = False) -> bytes:
-    """The scheduler's object code, from the cache or compiled. asynchronous, counting: the variants that give matrix
-    instructions to helpers, and that count executed instructions."""
-    symbol = f"runtime{wave}" + ("_async" if asynchronous else "") + ("_counting" if counting else "")
+def runtime_object(
+    cache: HandlerCache, wave: int, *, asynchronous: bool = False, counting: bool = False, watching: bool = False
+) -> bytes:
+    """The scheduler's object code, from the cache or compiled. asynchronous, counting, watching: the variants that
+    give matrix instructions to helpers, that count executed instructions, and that tell of waves' starts and ends."""
+    variants = {"async": asynchronous, "counting": counting, "watching": watching}
+    symbol = "_".join([f"runtime{wave}", *(name for name, wanted in variants.items() if wanted)])
     pack = cache.find(symbol)
     if pack is not None:
         return cache.read(pack)[0]
     module = Module(cache.host.features)
     write_check_function(module)
-    text = scheduler_text(module, wave, asynchronous=asynchronous, counting=counting)
+    text = scheduler_text(module, wave, asynchronous=asynchronous, counting=counting, watching=watching)
     code = compile_object(text, opt=2, optimise=True, host=cache.host)
     cache.write(code, [symbol])
     return code

@@ -64,10 +64,13 @@ ADMISSION_COST = 64
 WORKGROUP_DONE, WORKGROUP_SLICE, WORKGROUP_EVENT, WORKGROUP_DEADLOCK = 0, 1, 2, 3
 
 
-def scheduler_text(module: Module, wave: int, *, asynchronous: bool = False, counting: bool = False) -> str:
+def scheduler_text(
+    module: Module, wave: int, *, asynchronous: bool = False, counting: bool = False, watching: bool = False
+) -> str:
     """The run time's IR module: functions run, turn, undecoded and exchange. asynchronous: with what gives matrix
     instructions to helpers (`exec.async_turn`), what helpers run (`exec.helper_job`) and `exec.handoff`. counting: the loops
-    count the instructions that they execute (`exec.counting`)."""
+    count the instructions that they execute (`exec.counting`). watching: Python is entered when waves have started, and when
+    one has ended or halted."""
     _write_undecoded(module, wave)
     _write_turn(module, wave, counting)
     _write_release(module, wave)
@@ -75,12 +78,12 @@ def scheduler_text(module: Module, wave: int, *, asynchronous: bool = False, cou
         write_handoff(module)
         write_async_turn(module, wave, counting)
         write_run_job(module)
-    _write_workgroup(module, wave, "@turn_async" if asynchronous else "@turn")
+    _write_workgroup(module, wave, "@turn_async" if asynchronous else "@turn", watching)
     _write_start_wave(module, wave)
     _write_take(module, wave)
     _write_admit(module, wave)
-    _write_run(module, wave, traced=False)
-    _write_run(module, wave, traced=True)
+    for traced in (False, True):
+        _write_run(module, wave, traced=traced, watching=watching)
     _write_exchange(module)
     return module.text()
 
@@ -150,7 +153,7 @@ def _write_release(module: Module, wave: int) -> None:
     b.finish("release", "void", "ptr %slot, ptr %waves")
 
 
-def _write_workgroup(module: Module, wave: int, turn: str) -> None:
+def _write_workgroup(module: Module, wave: int, turn: str, watching: bool) -> None:
     """i32 workgroup(ctx, dispatch, slot, slice*): run one workgroup's waves in turns. *slice counts down."""
     b = Native(module, wave)
     ctx, dispatch, slot, budget = Ptr("%ctx"), Ptr("%dispatch"), Ptr("%slot"), Ptr("%budget")
@@ -159,8 +162,9 @@ def _write_workgroup(module: Module, wave: int, turn: str) -> None:
     count = b.get(slot, SLOT, "waves")
     b.store_value(b.field(ctx, CTX, "lds"), b.integer(b.offset(slot, SLOT_HEADER_BYTES)))
     b.put(ctx, CTX, "lds_size", b.get(dispatch, DISPATCH, "lds_bytes"))
-    ran = b.variable("u32", 0)
     index = b.variable("u32", b.get(slot, SLOT, "next_wave"))
+    # A round that was left between two waves' turns: some have had theirs.
+    ran = b.variable("u32", index.get() if watching else 0)
     with b.loop():
         with b.if_(index.get() == count):
             index.set(0)
@@ -175,6 +179,8 @@ def _write_workgroup(module: Module, wave: int, turn: str) -> None:
             event = b.variable("u32", b.make(count.type, 1, b.call(turn, "i32", [ctx, w, quantum])))
             with b.if_(event.get() != 0):
                 _on_event(b, ctx, dispatch, slot, w, waves, event.get(), index.get(), budget)
+                if watching:
+                    _tell_of_halt(b, ctx, slot, event.get(), index.get())
         index.set(index.get() + 1)
     b.terminate("unreachable")
     b.finish("workgroup", "i32", "ptr %ctx, ptr %dispatch, ptr %slot, ptr %budget")
@@ -231,6 +237,14 @@ def _on_event(
     waiting = b.get(slot, SLOT, "waiting")
     with b.if_((arrivals.get() != 0) & (waiting != 0) & (waiting == b.get(slot, SLOT, "live"))):
         b.call("@release", "void", [slot, waves])
+
+
+def _tell_of_halt(b: Native, ctx: Ptr, slot: Ptr, event: Value, index: Value) -> None:
+    """Return to Python after a wave has ended or halted. It is the one before the slot's next wave."""
+    with b.if_((event == EVENTS["end"]) | (event == EVENTS["halt"]), rarely=True):
+        b.put(ctx, CTX, "event", event)
+        b.put(slot, SLOT, "next_wave", index + 1)
+        b.ret(b.const("u32", WORKGROUP_EVENT))
 
 
 def _class_of_mode(b: Native, ctx: Ptr, mode: Value) -> Value:
@@ -354,7 +368,7 @@ def _write_admit(module: Module, wave: int) -> None:
     b.finish("admit", "i32", "ptr %ctx, ptr %dispatch, ptr %slot, i32 %number")
 
 
-def _write_run(module: Module, wave: int, *, traced: bool) -> None:
+def _write_run(module: Module, wave: int, *, traced: bool, watching: bool) -> None:
     """i32 run(ctx, dispatch, slots, number of slots, state*): see RUN_DONE ... in `layout`. run_traced does the same, and
     records every turn of a workgroup.
 
@@ -377,7 +391,11 @@ def _write_run(module: Module, wave: int, *, traced: bool) -> None:
             b.ret(b.const("u32", RUN_PAUSED))
         with b.if_(b.get(slot, SLOT, "state") == SLOT_FREE):
             _spend(b, budget_slot, b.const("u64", ADMISSION_COST))
-            b.call("@admit", "i32", [ctx, dispatch, slot, index.to("u32")])
+            admitted = b.invoke("@admit", "u32", [ctx, dispatch, slot, index.to("u32")])
+            if watching:
+                with b.if_(admitted != 0):
+                    b.put(ctx, CTX, "event", EVENTS["start"])
+                    b.ret(b.const("u32", RUN_EVENT))
         running = b.variable("u32", b.get(slot, SLOT, "state"))
         status = b.variable("u32", WORKGROUP_DONE)
         with b.if_(running.get() == SLOT_RUNNING):

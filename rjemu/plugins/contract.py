@@ -1,7 +1,8 @@
 """The plugin contract: what a plugin is told, in which order, and what it may look at.
 
 A plugin is a subclass of `Plugin`. What it overrides decides how dispatches run (`rjemu.plugins.host`): hooks on dispatches
-leave the native executor alone; any other hook needs the step executor, which runs one instruction at a time.
+leave the native executor alone, hooks on waves keep it in the launcher, and any other hook needs the step executor, which
+runs one instruction at a time.
 
 Order of the hooks of one instruction: `before_instruction`, `on_register_read` (all of them), `on_memory_access`,
 `on_register_write`, `on_wait` or `on_barrier`, `after_instruction`; then, if it ended the wave, `on_wave_halt`, and if it
@@ -243,9 +244,10 @@ class Plugin:
         """The machine closes. The sink is closed afterwards."""
 
 
+WAVE_HOOKS = ("on_wave_start", "on_wave_halt")
+"""The hooks that enter Python at waves' starts and ends, in the launcher."""
+
 STEP_HOOKS = (
-    "on_wave_start",
-    "on_wave_halt",
     "before_instruction",
     "after_instruction",
     "on_register_read",

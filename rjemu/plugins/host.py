@@ -10,7 +10,7 @@ from typing import Any
 
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
 from rjemu.isa.decoder import Decoder
-from rjemu.plugins.contract import STEP_HOOKS, Dispatch, Outcome, Plugin
+from rjemu.plugins.contract import STEP_HOOKS, WAVE_HOOKS, Dispatch, Outcome, Plugin
 from rjemu.plugins.executed import CodeRanges, Executed
 from rjemu.plugins.program import LoadedCode, reachable
 from rjemu.plugins.registry import find_plugin
@@ -42,7 +42,7 @@ class PluginHost:
         except BaseException:
             self.close()
             raise
-        self._heard = {hook: self._listeners(hook) for hook in STEP_HOOKS}
+        self._heard = {hook: self._listeners(hook) for hook in WAVE_HOOKS + STEP_HOOKS}
 
     def _listeners(self, hook: str) -> list[Callable[..., None]]:
         """The methods of that name that are more than the base class's."""
@@ -58,7 +58,12 @@ class PluginHost:
     @property
     def steps(self) -> bool:
         """Whether some plugin has hooks that need the step executor."""
-        return any(self._heard.values())
+        return any(self._heard[hook] for hook in STEP_HOOKS)
+
+    @property
+    def watches_waves(self) -> bool:
+        """Whether some plugin has hooks on waves."""
+        return any(self._heard[hook] for hook in WAVE_HOOKS)
 
     @property
     def counts(self) -> bool:
@@ -71,11 +76,11 @@ class PluginHost:
         return all(plugin.supports_async_instructions() for plugin in self._plugins)
 
     def hears(self, hook: str) -> bool:
-        """Whether some plugin has that hook of STEP_HOOKS."""
+        """Whether some plugin has that hook of WAVE_HOOKS or STEP_HOOKS."""
         return bool(self._heard[hook])
 
     def call(self, hook: str, *arguments: Any) -> None:
-        """Call a hook of STEP_HOOKS of all plugins that have it, in the configuration's order."""
+        """Call a hook of WAVE_HOOKS or STEP_HOOKS of all plugins that have it, in the configuration's order."""
         for method in self._heard[hook]:
             method(*arguments)
 

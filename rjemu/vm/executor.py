@@ -85,13 +85,18 @@ def executor_factory(
 
         return ReferenceExecutor
     counting = plugins is not None and plugins.counts
-    threads = execution_threads(workers, config)
+    watches = plugins is not None and plugins.watches_waves
+    threads = None if watches else execution_threads(workers, config)
     synchronous = plugins is not None and not plugins.supports_async_instructions
     helpers = None if synchronous else helper_factory(threads, config)
     if threads is None:
         from rjemu.exec.native import NativeExecutor
 
-        return partial(NativeExecutor, helpers=helpers, counting=counting)
+        if plugins is None or not watches:
+            return partial(NativeExecutor, helpers=helpers, counting=counting)
+        from rjemu.plugins.watch import WaveHooks
+
+        return partial(NativeExecutor, helpers=helpers, counting=counting, watch=partial(WaveHooks, plugins))
     from rjemu.workers.pool import PoolExecutor
     from rjemu.workers.roles import roles
 
