@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from support.assemble import build, kernel_text
+from support.triton_objects import compile_triton
 
 import rjemu
 from rjemu.errors import LaunchSuspended
@@ -158,10 +160,40 @@ def _gemm(gpu: rjemu.Machine, out: rjemu.DeviceArray) -> dict[str, Any]:
     return {"grid": (GEMM_SIZE // 128, GEMM_SIZE // 128), "block": 256, "args": [a, b, out, *sizes]}
 
 
+@functools.cache
+def _attention_kernel() -> Any:
+    """tests/support/triton_kernels.py's, compiled."""
+    from support import triton_kernels
+
+    pointers = dict.fromkeys(("q", "k", "v", "out"), "*fp16")
+    return compile_triton(
+        triton_kernels.attention,
+        {**pointers, "length": "i32", "scale": "fp32"},
+        {"CAUSAL": True, "D": 64, "BM": 64, "BN": 32},
+        "gfx950",
+        divisible_by_16=[*pointers, "length"],
+    )
+
+
+def _attention(gpu: rjemu.Machine, out: rjemu.DeviceArray) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    inputs = [gpu.to_device(rng.standard_normal(ATTENTION_SHAPE).astype(np.float16)) for _ in range(3)]
+    heads, length, _ = ATTENTION_SHAPE
+    metadata = _attention_kernel().metadata
+    return {
+        "grid": (length // 64, heads),
+        "block": metadata.num_warps * metadata.warp_size,
+        "args": [*inputs, out, np.int32(length), np.float32(0.18), 0, 0],
+        "lds_bytes": metadata.shared,
+    }
+
+
+ATTENTION_SHAPE = (4, 256, 64)
 GEMM_SIZE, GEMM_DEPTH = 512, 4096
 
 WORKS = {
     "gemm": Work(code_object, ((GEMM_SIZE, GEMM_SIZE), np.float32), _gemm, "gemm"),
+    "attention": Work(lambda: _attention_kernel().asm["hsaco"], (ATTENTION_SHAPE, np.float16), _attention, "attention"),
     "atomics": _assembly(ADD, 60, 256, 1),
     "barriers": _assembly(TURNS, 12, 256, 12 * 256),
     "flags": _assembly(FLAGS, 24, 64, 24),
