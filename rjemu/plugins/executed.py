@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class CodeRange:
         self.code = code
         self._decoder = decoder
         self._instructions: dict[int, Instruction | None] = {}
-        self._classes: dict[Classify, tuple[list[str], np.ndarray]] = {}
+        self._classes: WeakKeyDictionary[Classify, tuple[list[str], np.ndarray]] = WeakKeyDictionary()
 
     def instruction(self, row: int) -> Instruction | None:
         """The instruction at dword `row`, None if there is none."""
@@ -68,7 +69,7 @@ class Executed:
                     yield part.base + 4 * row, instr, int(self._ranges[part][row])
 
     def totals(self, classify: Classify) -> Counter[str]:
-        """Executions by what `classify` says of the instructions. It is remembered: always the same answer, please."""
+        """Executions by what `classify` says of the instructions. The answers are remembered as long as it lives."""
         out: Counter[str] = Counter()
         for part, counts in self._ranges.items():
             out.update(part.totals(counts, classify))

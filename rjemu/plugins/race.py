@@ -69,6 +69,9 @@ class RaceDetector(Plugin):
 
     def on_wave_halt(self, wave: Wave) -> None:
         del self._actors[id(wave)]
+        if all(actor.workgroup != wave.workgroup for actor in self._actors.values()):
+            self._lds.pop(wave.workgroup, None)
+            self._lds_atomics.pop(wave.workgroup, None)
 
     def on_barrier_release(self, waves: tuple[Wave, ...]) -> None:
         meet(self._actors[id(wave)] for wave in waves)
