@@ -1,7 +1,8 @@
 """Which lanes and bytes of which registers an instruction reads and writes, as the architecture defines its effect.
 
 `isa.registers` says which registers; here EXEC, DPP, lane numbers, op_sel, SDWA and 16-bit forms narrow that down. Reads of
-a destination only to keep the bytes or lanes that are not written do not count, nor does their writing back.
+a destination only to keep the bytes or lanes that are not written do not count, nor does their writing back. The stack of
+pending paths that s_cbranch_*_fork and s_cbranch_join keep in SGPRs is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rjemu.plugins.contract import DWORD_BYTES, RegisterAccess
 _ACCUMULATES = re.compile(r"v_(mac|fmac|dot\dc|pk_fmac|swap|permlane\d+_swap|smfmac|cvt_pkaccum)")
 """Instructions with tied destinations whose old value goes into the result; the others only keep parts of it."""
 
+_SWAPPED_ROWS = {"v_permlane16_swap_b32": 16, "v_permlane32_swap_b32": 32}
 _MIX = ("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16")
 _LOW_HALF, _HIGH_HALF = 0b0011, 0b1100
 _SDWA_BYTES = (0b0001, 0b0010, 0b0100, 0b1000, _LOW_HALF, _HIGH_HALF, DWORD_BYTES)
@@ -65,6 +67,9 @@ def _source_lanes(instr: Instruction, op: Operand, state: WaveState) -> int:
         named = state.vgpr[instr.operand("addr").index].astype(int) + instr.imm("offset")
         sources = {int(byte) // 4 % state.wave_size for lane, byte in enumerate(named) if active >> lane & 1}
         return sum(1 << lane for lane in sources) & active
+    if instr.name in _SWAPPED_ROWS:
+        lanes = _swapped_lanes(op, _SWAPPED_ROWS[instr.name], active, state.wave_size)
+        return lanes if instr.mod("fi") else lanes & active
     if op.name == "src0" and "dpp_ctrl" in instr.mods:
         enabled = dpp_enabled_lanes(instr.mod("row_mask"), instr.mod("bank_mask"), state.wave_size)
         sources = {
@@ -74,6 +79,12 @@ def _source_lanes(instr: Instruction, op: Operand, state: WaveState) -> int:
         }
         return sum(1 << lane for lane in sources) & active
     return active
+
+
+def _swapped_lanes(op: Operand, rows: int, active: int, wave_size: int) -> int:
+    """The lanes that go from vdst's upper or src0's lower rows to active lanes of the other operand."""
+    upper = sum(1 << lane for lane in range(wave_size) if lane & rows)
+    return (active & ~upper) << rows if op.name == "vdst" else (active & upper) >> rows
 
 
 def _lane_number(op: Operand, state: WaveState) -> int:
@@ -89,6 +100,8 @@ def source_bytes(instr: Instruction, op: Operand, k: int) -> int:
         return _SDWA_BYTES[instr.mod(f"src{index}_sel")]
     if index is not None and instr.encoding == "VOP3P" and op.bits == 32:
         return _packed_bytes(instr, op, index)
+    if op.name == "src0" and (byte := _converted_byte(instr)) is not None:
+        return 1 << byte
     bits = min(op.bits - 32 * k, 32)
     if op.name in ("data", "vdata", "data0") and not op.is_dst:
         stored = _stored_bytes(instr.name)
@@ -103,9 +116,20 @@ def _packed_bytes(instr: Instruction, op: Operand, index: int) -> int:
     low, high = instr.mod("op_sel") >> index & 1, instr.mod("op_sel_hi") >> index & 1
     if instr.name in _MIX:  # op_sel_hi: the source is a half, op_sel: which one
         return (_HIGH_HALF if low else _LOW_HALF) if high else DWORD_BYTES
-    if not re.match(r"pk_\w*16", op.fmt):
+    if not re.match(r"pk_\w*16", op.fmt) or instr.name.startswith("v_dot2"):  # dot products take no op_sel
         return DWORD_BYTES
     return (_HIGH_HALF if low else _LOW_HALF) | (_HIGH_HALF if high else _LOW_HALF)
+
+
+def _converted_byte(instr: Instruction) -> int | None:
+    """The only byte of src0 that a conversion without SDWA takes."""
+    if found := re.match(r"v_cvt_f32_ubyte(\d)$", instr.name):
+        return int(found[1])
+    if re.match(r"v_cvt_f32_(fp8|bf8)$", instr.name):
+        return 0
+    if re.match(r"v_cvt_scalef32_(f32|f16)_(fp8|bf8)$|v_cvt_scalef32_pk_(f32|f16|bf16)_fp4$", instr.name):
+        return instr.mod("op_sel") & 3
+    return None
 
 
 def _stored_bytes(name: str) -> int | None:
