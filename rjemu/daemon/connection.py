@@ -7,13 +7,13 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from rjemu.daemon.endpoint import reach
 from rjemu.daemon.protocol import BYE, ERROR, PROGRESS, PROTOCOL, RESULT, Channel
+from rjemu.daemon.sender import Sender
 from rjemu.daemon.staging import Staging
 from rjemu.daemon.values import decode_error
 from rjemu.errors import DaemonGone, ForkedMachine, LaunchInterrupted, MachineClosed, ProtocolError, UsageError
@@ -118,9 +118,10 @@ class Connection:
             self._channel.close()
             raise
         self._answers = _Answers(self._channel, path)
-        self._end = weakref.finalize(self, self._channel.shut_down)
         self._reader = threading.Thread(target=self._answers.read, name="rjemu daemon answers", daemon=True)
         self._reader.start()
+        self._sender = Sender(self._channel)
+        self._end = weakref.finalize(self, _drop, self._channel, self._sender)
         _live.add(self)
 
     @property
@@ -149,14 +150,19 @@ class Connection:
         interruption: BaseException | None = None
         try:
             try:
-                self._send(frame)
+                self._sender.post(number, frame)
                 kind, value = inbox.watch(progress)
             except BaseException as error:
+                if not self._sender.has_gone(number):
+                    raise
                 interruption = error
-                self._send(self._channel.encode([next(self._numbers), "cancel", {"launch": number}]))
+                cancel = next(self._numbers)
+                self._sender.post(cancel, self._channel.encode([cancel, "cancel", {"launch": number}]))
+                self._sender.forget(cancel)
                 kind, value = inbox.watch(None)
         finally:
             self._answers.forget(number)
+            self._sender.forget(number)
         failure = decode_error(value) if kind == ERROR else None
         if isinstance(interruption, KeyboardInterrupt) and isinstance(failure, LaunchInterrupted):
             raise failure  # it says where the launch stood
@@ -171,19 +177,22 @@ class Connection:
     def close(self) -> None:
         """End the connection, and wait until the daemon has released what the client had."""
         if self._end.detach():
+            self._sender.finish(END_SECONDS)
             self._channel.finish()
             self._reader.join(END_SECONDS)
             self._channel.shut_down()
-
-    def _send(self, frame: bytes) -> None:
-        with suppress(OSError):  # the connection has ended: the reading thread says how
-            self._channel.send_frame(frame)
 
     def _leave_to_parent(self) -> None:
         """In a forked child: the daemon must see the parent's end even if the child lives on."""
         self.forked = True
         self._end.detach()
         self._channel.socket.close()
+
+
+def _drop(channel: Channel, sender: Sender) -> None:
+    """End a connection that nobody has closed."""
+    channel.shut_down()
+    sender.finish(0)
 
 
 def greet(channel: Channel, name: str) -> tuple[dict[str, Any], int | None]:

@@ -273,7 +273,8 @@ while interrupted < 3:
     for _ in range(3):
         time.sleep(0.05)
         client.send_signal(signal.SIGINT)
-        assert client.stdout.readline() == "whole\n"
+        line = client.stdout.readline()
+        assert line == "whole\n", client.communicate(timeout=60)[1]
     finish(client)
 
 
