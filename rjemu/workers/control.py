@@ -23,6 +23,7 @@ SEGMENT_NAME_BYTES = 256
 HEADER = fields(
     0,
     ("attention", 4),  # futex: counts up when a worker has started
+    ("doorbell", 4),  # futex: idle workers sleep on it, in group `sleep_group`; counts up with any of their bells
     ("shutdown", 4),  # not 0: workers end
     ("workers", 4),
     ("trace_name_bytes", 4),
@@ -33,7 +34,7 @@ HEADER_BYTES = 4096
 
 WORKER = fields(
     0,
-    ("bell", 4),  # futex: the worker sleeps on it; counts up when there is something new for it
+    ("bell", 4),  # counts up when there is something new for the worker
     ("invited", 4),  # bit k: it shall take part in the dispatch of slot k
     ("active", 4),  # bit k: it is in that dispatch
     ("pid", 4),
@@ -78,6 +79,11 @@ SLOT_HEADER_BYTES = 4096
 SLOT_BYTES = -(-(SLOT_HEADER_BYTES + DISPATCH_BYTES) // 4096) * 4096
 PARTS_OFFSET = HEADER_BYTES + MAX_WORKERS * WORKER_BYTES
 SLOTS_OFFSET = PARTS_OFFSET + MAX_WORKERS * DISPATCH_SLOTS * PART_BYTES
+
+
+def sleep_group(worker: int) -> int:
+    """The futex group in which a worker sleeps. More workers than groups share, and wake each other for nothing."""
+    return worker % 32
 
 
 class Record:

@@ -18,7 +18,7 @@ from rjemu.exec.engine import Runtime
 from rjemu.shm import futex
 from rjemu.shm.segment import Segment
 from rjemu.workers.affinity import NO_CPU, assign, available_cpus, placement
-from rjemu.workers.control import DISPATCH_SLOTS, Control, Record
+from rjemu.workers.control import DISPATCH_SLOTS, Control, Record, sleep_group
 from rjemu.workers.entry import FAILED
 from rjemu.workers.helpers import HelperPool
 from rjemu.workers.part import share
@@ -180,11 +180,14 @@ class Crew:
                 record.set_word("invited", record.word("invited") & ~(1 << k))
 
     def ring(self, workers: Sequence[int]) -> None:
-        """Have workers look at what there is to do."""
+        """Have workers look at what there is to do: one system call wakes those that sleep."""
+        groups = 0
         for index in workers:
-            bell = self._control.workers[index].field_address("bell")
-            self._runtime.increment(bell)
-            futex.wake(bell)
+            self._runtime.increment(self._control.workers[index].field_address("bell"))
+            groups |= 1 << sleep_group(index)
+        doorbell = self._control.header.field_address("doorbell")
+        self._runtime.increment(doorbell)
+        futex.wake_groups(doorbell, groups)
 
     def busy(self, k: int, workers: Sequence[int]) -> list[int]:
         """Which of the workers are in the dispatch of slot k."""

@@ -28,7 +28,7 @@ from rjemu.isa.instruction import Instruction
 from rjemu.shm import futex
 from rjemu.shm.segment import Segment
 from rjemu.workers.affinity import pin
-from rjemu.workers.control import DISPATCH_SLOTS, OPEN, Control, Record
+from rjemu.workers.control import DISPATCH_SLOTS, OPEN, Control, Record, sleep_group
 from rjemu.workers.part import Part, resident_slots
 from rjemu.workers.roles import Role
 from rjemu.workers.start import die_with_server
@@ -279,7 +279,11 @@ class Worker:
             raise LauncherGone
         ring = self._trace.ring()
         began = time.monotonic_ns()
-        futex.wait(self._record.field_address("bell"), bell, IDLE_SECONDS)
+        header = self._control.header
+        doorbell = header.word("doorbell")
+        if self._record.word("bell") == bell:
+            group = sleep_group(self._setup.index)
+            futex.wait_in_group(header.field_address("doorbell"), doorbell, IDLE_SECONDS, group)
         if ring is not None:
             ring.append(WAIT, 0, 0, began, time.monotonic_ns())
         if self._record.word("bell") == bell:
