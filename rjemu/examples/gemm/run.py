@@ -114,7 +114,7 @@ def run(problem: Problem, repeat: int) -> bool:
     code = code_object()
     print(f"compiled gemm.ll for {TARGET}: {len(code)} bytes in {time.perf_counter() - started:.2f} s")
     size = problem.size
-    with rjemu.Machine(PRESET) as gpu:
+    with rjemu.Machine(PRESET, workers="inline") as gpu:
         kernel = gpu.load(code)["gemm"]
         a, b, c = gpu.to_device(problem.a), gpu.to_device(problem.b), gpu.empty((size, size), np.float32)
         grid, args = (size // TILE, size // TILE), [a, b, c, np.int32(size), np.int32(size)]
