@@ -7,8 +7,9 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from rjemu.daemon.endpoint import reach
@@ -21,6 +22,8 @@ from rjemu.vm.executor import Progress
 
 END_SECONDS = 10.0
 """How long `close` waits for the daemon."""
+LOOK_SECONDS = 0.25
+"""How often a wait looks up: a signal that comes just before the main thread blocks in a lock does not wake it."""
 
 
 class _Inbox:
@@ -50,7 +53,8 @@ class _Inbox:
                 progress(*counts)
             if final is not None:
                 return final
-            self._news.get()
+            with suppress(Empty):
+                self._news.get(timeout=LOOK_SECONDS)
 
 
 class _Answers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,6 +16,9 @@ from rjemu.vm.packets import Queue
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+LOOK_SECONDS = 0.25
+"""How often a wait looks up: a signal that comes just before the main thread blocks in a lock does not wake it."""
 
 
 class Stream:
@@ -77,7 +80,9 @@ class Stream:
     def synchronize(self) -> None:
         """Waits until the stream is empty; raises the first failure since the last call, and lets the stream go on."""
         self.queue.check_open("the machine of the stream")
-        self._thread.submit(lambda: None).result()
+        end = self._thread.submit(lambda: None)
+        while not wait([end], LOOK_SECONDS).done:
+            pass
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure

@@ -251,6 +251,29 @@ except errors.LaunchInterrupted as error:
     assert "kernel kernel was interrupted: 0 of 1 workgroups had ended" in finish(client)
 
 
+def test_ctrl_c_is_seen_where_it_does_not_wake_the_main_thread(socket: Path) -> None:
+    """As when it comes just before that blocks: the signal's handler runs in another thread, and no system call is cut."""
+    program = """
+import signal, threading, time
+kernel = gpu.load(build(ENDLESS, "gfx950"))["kernel"]
+
+def interrupt():
+    time.sleep(0.5)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+for wait in (lambda: kernel.launch(1, 64), lambda: [stream.launch(kernel, 1, 64), stream.synchronize()]):
+    stream = gpu.stream()
+    threading.Thread(target=interrupt).start()
+    try:
+        wait()
+    except (KeyboardInterrupt, errors.LaunchInterrupted) as error:
+        stream.cancel()
+        check_fill(gpu)
+        say(type(error).__name__)
+"""
+    assert finish(start_client(socket, program)).split() == ["LaunchInterrupted", "KeyboardInterrupt"]
+
+
 def test_ctrl_c_in_copies_leaves_them_whole(socket: Path) -> None:
     """What has been interrupted does not write into the memory of later copies."""
     program = """
