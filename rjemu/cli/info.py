@@ -66,7 +66,8 @@ def _describe_argument(arg: KernelArg) -> dict[str, Any]:
 def _lines(facts: dict[str, Any]) -> list[str]:
     kernels = facts["kernels"]
     version, size = facts["code_object_version"], facts["image_bytes"]
-    lines = [f"{facts['target']}, code object V{version}, {size} bytes, {len(kernels)} kernels"]
+    count = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
+    lines = [f"{facts['target']}, code object V{version}, {size} bytes in memory, {count}"]
     for kernel in kernels:
         lines += ["", *_kernel_lines(kernel)]
     return lines

@@ -87,9 +87,14 @@ def load_code_object(data: bytes | bytearray | memoryview | str | os.PathLike[st
     """
     content = code_bytes(data)
     device = None if target is None else TargetId.parse(target)
-    if is_bundle(content):
-        content = bytes(pick(read_bundle(content), device).code)
-    return _load_elf(ElfFile(content), device)
+    try:
+        if is_bundle(content):
+            content = bytes(pick(read_bundle(content), device).code)
+        return _load_elf(ElfFile(content), device)
+    except CodeObjectError as error:
+        if isinstance(data, str | os.PathLike):
+            raise type(error)(f"{os.fspath(data)}: {error}") from error
+        raise
 
 
 def code_bytes(data: bytes | bytearray | memoryview | str | os.PathLike[str]) -> bytes:

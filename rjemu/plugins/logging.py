@@ -8,7 +8,7 @@ _MATRIX = ("mfma", "smfmac", "wmma")
 
 
 class KernelLogging(Plugin):
-    """Reads the kernel's code before it runs; nothing is paid per instruction. No settings."""
+    """Every dispatch, with its resources and its kernel's first matrix instruction, and how it ended. No settings."""
 
     @classmethod
     def supports_async_instructions(cls) -> bool:

@@ -236,3 +236,13 @@ def test_every_truncation_is_an_error() -> None:
         for size in range(0, len(data), 7):
             with pytest.raises(RjemuError):
                 load_code_object(data[:size])
+
+
+def test_an_error_names_the_file(tmp_path: Path) -> None:
+    for name, content in {"text": b"no code at all", "truncated": build(kernel_text("s_endpgm"), "gfx950")[:200]}.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(CodeObjectError, match=f"^{path}: "):
+            load_code_object(path)
+        with pytest.raises(CodeObjectError, match=r"^[^/]*$"):
+            load_code_object(content)
