@@ -70,6 +70,7 @@ def run_job(
         machine = stack.enter_context(Machine(job.config, executor=executor, workers=workers, **job.overrides))
         module = machine.load(job.code)
         arrays = {buffer.name: machine.to_device(buffer.contents()) for buffer in job.buffers}
+        machine.start()  # so that no dispatch's time includes it
         if trace is not None:
             stack.enter_context(machine.trace(trace))
         dispatches = tuple(

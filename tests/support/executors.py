@@ -26,6 +26,9 @@ class RecordingExecutor:
         self.specs: list[DispatchSpec] = []
         self.on_run: Callable[[DispatchSpec], None] = lambda spec: None
 
+    def start(self) -> None:
+        """There is nothing to start."""
+
     def begin_trace(self) -> None:
         """Nothing is recorded."""
 
