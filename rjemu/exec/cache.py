@@ -1,7 +1,8 @@
 """The handler cache on disk: object code by function name, for this version of rjemu, of LLVM and of the host's CPU.
 
 The directory holds code that will be executed, so it must belong to the user and be closed to others (mode 0700).
-A pack is two files, NAME.o (the object) and NAME.txt (its functions, a line each), the second written last.
+A pack is two files, NAME.o (the object) and NAME.txt (its functions, a line each), the second written last. NAME is a
+hash of both: a disk that lost power, or bits, must cost a compilation, and nothing of it may ever be executed.
 """
 
 from __future__ import annotations
@@ -52,28 +53,35 @@ class HandlerCache:
             for entry in os.scandir(self.directory):
                 if entry.name.endswith(".txt"):
                     pack = self.directory / f"{entry.name.removesuffix('.txt')}.o"
-                    with contextlib.suppress(OSError):  # deleted meanwhile
-                        self._packs.update(dict.fromkeys(_functions(entry.path), pack))
+                    with contextlib.suppress(OSError, ValueError):  # deleted meanwhile, or no text
+                        self._packs.update(dict.fromkeys(_functions(entry.path, entry.stat().st_mtime_ns), pack))
 
-    def find(self, name: str) -> Path | None:
-        """The pack that holds a function."""
-        return self._packs.get(name)
+    def find(self, name: str) -> tuple[bytes, list[str]] | None:
+        """The pack that holds a function: object code and its functions. None without one that is undamaged."""
+        pack = self._packs.get(name)
+        if pack is None:
+            return None
+        with contextlib.suppress(OSError, ValueError):
+            with pack.open("rb") as file:
+                code = file.read(_MAX_OBJECT)
+            names = pack.with_suffix(".txt").read_text().split()
+            if _stem(code, names) == pack.stem and name in names:
+                return code, names
+        self._forget(pack)
+        return None
 
-    def read(self, pack: Path) -> tuple[bytes, list[str]]:
-        """(object code, its functions). OSError if the pack is gone."""
-        with pack.open("rb") as file:
-            code = file.read(_MAX_OBJECT)
-        return code, pack.with_suffix(".txt").read_text().split()
-
-    def forget(self, pack: Path) -> None:
-        """Drop a pack that turned out damaged."""
+    def _forget(self, pack: Path) -> None:
+        """Drop a damaged pack, also from the disk: what replaces it may have another name."""
         self._packs = {name: path for name, path in self._packs.items() if path != pack}
+        for path in (pack, pack.with_suffix(".txt")):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def write(self, code: bytes, names: list[str]) -> None:
         """Keep an object for later processes; a full or read-only disk is no error, the cache only saves time."""
         if self.directory is None:
             return
-        stem = hashlib.sha256(code).hexdigest()[:24]
+        stem = _stem(code, names)
         try:
             _write_atomically(self.directory / f"{stem}.o", code)
             _write_atomically(self.directory / f"{stem}.txt", "\n".join(names).encode())
@@ -83,9 +91,14 @@ class HandlerCache:
             self._packs.setdefault(name, self.directory / f"{stem}.o")
 
 
+def _stem(code: bytes, names: list[str]) -> str:
+    """The name of a pack's files."""
+    return hashlib.sha256("\n".join(names).encode() + b"\n" + code).hexdigest()[:32]
+
+
 @cache
-def _functions(listing: str) -> tuple[str, ...]:
-    """The names in a pack's listing. Never read again: a pack's name is its content's hash."""
+def _functions(listing: str, changed: int) -> tuple[str, ...]:
+    """The names in a pack's listing, which is read again only if it has changed since: machines open often."""
     return tuple(Path(listing).read_text().split())
 
 

@@ -82,14 +82,12 @@ class HandlerLibrary:
 
     def _load_cached(self, symbols: Iterable[str]) -> None:
         for symbol in symbols:
-            pack = self._cache.find(symbol)
-            if symbol in self.table.addresses or pack is None:
+            if symbol in self.table.addresses:
                 continue
-            try:
-                code, names = self._cache.read(pack)
+            pack = self._cache.find(symbol)
+            if pack is not None:
+                code, names = pack
                 self._enter(NewObject(code, tuple(names)))
-            except (OSError, CompileError):
-                self._cache.forget(pack)
 
     def _compile(self, batch: dict[str, tuple[int, HandlerKey]]) -> None:
         module = Module(self._cache.host.features)

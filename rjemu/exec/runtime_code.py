@@ -19,7 +19,7 @@ def runtime_object(
     symbol = "_".join([f"runtime{wave}", *(name for name, wanted in variants.items() if wanted)])
     pack = cache.find(symbol)
     if pack is not None:
-        return cache.read(pack)[0]
+        return pack[0]
     module = Module(cache.host.features)
     write_check_function(module)
     text = scheduler_text(module, wave, asynchronous=asynchronous, counting=counting, watching=watching)

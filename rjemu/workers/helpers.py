@@ -42,7 +42,7 @@ _NO_SEGMENT = MAX_SEGMENTS - 1
 PLAUSIBLE_NS = 5000.0
 """A handoff that seems to cost more has been disturbed."""
 _ROUND_TRIPS, _SAMPLES = 20, 20
-_COST_FILE = "handoff.txt"
+_COST_FILE = "handoff_nanoseconds"
 
 
 class _Member:
@@ -264,7 +264,7 @@ class HelperPool:
         if self._cache.directory is not None:
             with suppress(OSError, ValueError):
                 kept = float((self._cache.directory / _COST_FILE).read_text())
-                if kept < TYPICAL_HANDOFF.round_trip:
+                if 0 < kept < TYPICAL_HANDOFF.round_trip:
                     return HandoffCost.of(kept)
         return TYPICAL_HANDOFF
 
