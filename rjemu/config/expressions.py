@@ -1,6 +1,7 @@
 """Whole-number expressions over loop variables, as link patterns and `where_expr` have them: `j*9+k`, `i/4`, `i != j`.
 
-C's operators and precedence; division and remainder round towards zero; truth is 1 or 0.
+C's operators and precedence; division and remainder round towards zero; truth is 1 or 0; the right side of && and ||
+is evaluated only where it decides.
 """
 
 from __future__ import annotations
@@ -76,7 +77,10 @@ class _Parser:
         text = self._text
 
         def apply(variables: Mapping[str, int]) -> int:
-            a, b = left(variables), right(variables)
+            a = left(variables)
+            if name in ("&&", "||") and bool(a) == (name == "||"):
+                return int(bool(a))
+            b = right(variables)
             if name in "/%" and b == 0:
                 raise ValueError(f"division by zero in the expression {text!r}")
             return operator(a, b)

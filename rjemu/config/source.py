@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 from rjemu.errors import ConfigError
 
 _PRESETS = resources.files("rjemu.config") / "presets"
+MAX_FILE_BYTES = 16 << 20
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 
 
@@ -40,17 +42,19 @@ def preset_names() -> list[str]:
     return sorted(entry.name.removesuffix(".json") for entry in _PRESETS.iterdir() if entry.name.endswith(".json"))
 
 
-def read_source(source: str | Path | Mapping[str, Any]) -> Source:
+def read_source(source: str | os.PathLike[str] | Mapping[str, Any]) -> Source:
     """A preset's name, a JSON file or a parsed dict, read. ConfigError if there is none, or it is no JSON object."""
     if isinstance(source, Mapping):
         return Source("configuration", dict(source))
-    name = str(source)
+    if not isinstance(source, str | os.PathLike):
+        raise ConfigError(f"a configuration is a preset's name, a file's path or a dict, not {source!r}")
+    name = os.fspath(source)
     if name in preset_names():
         text = (_PRESETS / f"{name}.json").read_text(encoding="utf-8")
     else:
         try:
-            text = Path(source).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = _read_file(Path(name))
+        except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a text file"
             known = ", ".join(preset_names())
             raise ConfigError(f"no configuration {name!r}: not a preset ({known}), and as a file: {reason}") from error
@@ -60,9 +64,20 @@ def read_source(source: str | Path | Mapping[str, Any]) -> Source:
         raise ConfigError(f"{name}, line {error.lineno}, column {error.colno}: {error.msg}") from error
     except RecursionError as error:
         raise ConfigError(f"{name}: its objects are nested too deeply") from error
+    except ValueError as error:  # a number of more digits than Python converts
+        raise ConfigError(f"{name}: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{name}: a JSON object is expected, not {type(data).__name__}")
     return Source(name, data, field_lines(text))
+
+
+def _read_file(path: Path) -> str:
+    """A file's text. It may be a pipe, but not one without end. OSError, ValueError, ConfigError."""
+    with path.open("rb") as file:
+        content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"{path}: more than {MAX_FILE_BYTES} bytes are no configuration")
+    return content.decode()
 
 
 def field_lines(text: str) -> dict[str, int]:

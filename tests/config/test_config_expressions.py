@@ -89,6 +89,10 @@ def test_division_rounds_towards_zero(a: int, b: int) -> None:
         ("2 + 3 > 4", 1),
         ("- -3", 3),
         ("1 || 1 && 0", 1),
+        ("0 && 1/0", 0),
+        ("3 || 1/0", 1),
+        ("k_1 != 0 && 8/k_1 > 1", 0),
+        ("0 && 1/0 || 1", 1),
     ],
 )
 def test_values(text: str, value: int) -> None:

@@ -85,12 +85,21 @@ def test_any_damage_to_the_text(tmp_path_factory: pytest.TempPathFactory, text: 
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"vm":' * 100_000, "", " ", "nul", '{"vm": 1e999}', '{"a": NaN}', "\ufeff{}"]
+    "text", ["[" * 100_000, '{"vm":' * 100_000, "", " ", "nul", '{"vm": 1e999}', '{"a": NaN}', "\ufeff{}", "9" * 5000]
 )
 def test_texts_that_are_no_configuration(text: str, tmp_path: Path) -> None:
     path = tmp_path / "odd.json"
     path.write_text(text, encoding="utf-8")
     assert loads_or_fails(path) is None
+
+
+@pytest.mark.parametrize(
+    "source", [None, 5, [], b"gfx950_mi355x", "", "a\0b", "\udc80", "x" * 5000, ".", "/dev/null", "/dev/zero"]
+)
+def test_what_names_no_configuration(source: Any) -> None:
+    """Among them a file without end."""
+    with pytest.raises(ConfigError):
+        load_config(source)
 
 
 KEYS = st.text(st.characters(codec="utf-8", exclude_characters=".[]"), min_size=1, max_size=6)
