@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from rjemu.errors import ConfigError
+from rjemu.errors import ConfigError, UsageError
 
 _KEYS = ("types", "dir")
 _TYPES = ("stderr", "stdout", "file")
@@ -26,18 +27,23 @@ class Sink:
     def __init__(self, streams: tuple[str, ...], path: Path | None) -> None:
         """streams: names in `sys`, looked up at every line so that redirections hold; path: a file that is created now."""
         self._streams = streams
-        self._file: TextIO | None = None if path is None else path.open("w", encoding="utf-8")
+        self._path = path
+        self._file: TextIO | None = None if path is None else path.open("w", encoding="utf-8", errors="backslashreplace")
 
     def line(self, text: str) -> None:
-        """Write a line, at once."""
+        """Write a line, at once. UsageError if the file cannot be written, such as on a full disk."""
         for name in self._streams:
             print(text, file=getattr(sys, name), flush=True)
         if self._file is not None:
-            print(text, file=self._file, flush=True)
+            try:
+                print(text, file=self._file, flush=True)
+            except OSError as error:
+                raise UsageError(f"sinks.dir: cannot write {self._path}: {error.strerror}") from error
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # `line` has raised it
+                self._file.close()
 
 
 class Sinks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -133,9 +133,8 @@ class Machine(Device):
         if not self.closed:
             for device in self.devices:
                 device.cancel_streams()
-            with self._gate.emptied():
+            with self._gate.emptied(), closing(self.vram):  # also if a plugin's `close` raises
                 self._executor.close()
-                self.vram.close()
 
     def __enter__(self) -> Machine:
         return self
