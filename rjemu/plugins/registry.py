@@ -32,8 +32,8 @@ def find_plugin(name: str) -> type[Plugin]:
     module, _, attribute = place.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute.strip())
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"plugins.{name}: cannot import {place}: {error}") from error
+    except Exception as error:  # a module runs when it is imported, and may raise anything
+        raise ConfigError(f"plugins.{name}: cannot import {place}: {type(error).__name__}: {error}") from error
     if not isinstance(found, type) or not issubclass(found, Plugin):
         raise ConfigError(f"plugins.{name}: {place} is no subclass of rjemu.plugins.Plugin")
     return found

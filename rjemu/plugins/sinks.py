@@ -63,13 +63,17 @@ class Sinks:
             raise ConfigError("sinks.dir is missing: sinks.types has 'file'")
         self._streams = tuple(kind for kind in dict.fromkeys(types) if kind != "file")
         self._folder = Path(folder) if folder is not None and "file" in types else None
+        self._writers: dict[Path, str] = {}
 
     def open(self, plugin: str) -> Sink:
-        """The sink of a plugin. ConfigError if its file cannot be written."""
+        """The sink of a plugin. ConfigError if its file cannot be written, or is another plugin's already."""
         if self._folder is None:
             return Sink(self._streams, None)
         # A plugin may be named by module and class.
         path = self._folder / (re.sub(r"[^\w.-]", "_", plugin) + ".log")
+        if path in self._writers:
+            raise ConfigError(f"plugins {self._writers[path]} and {plugin} would both write {path}")
+        self._writers[path] = plugin
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             return Sink(self._streams, path)

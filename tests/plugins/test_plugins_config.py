@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rjemu.cli.main import main
 from rjemu.errors import ConfigError, MemoryFault
 from rjemu.exec.native import NativeExecutor
 from rjemu.plugins.registry import find_plugin
+from rjemu.plugins.sinks import Sinks
 
 PLAIN = "support.plugin_recorder:DispatchRecorder"
 NEEDY = "support.plugin_recorder:Needy"
@@ -35,6 +37,9 @@ STORES = """
         ({"nonesuch": {}}, "plugins.nonesuch: no plugin of that name; there are .*logging"),
         ({"support.plugin_recorder:Absent": {}}, "cannot import support.plugin_recorder:Absent"),
         ({"no.such.module:Plugin": {}}, "cannot import no.such.module:Plugin"),
+        ({"../no:Plugin": {}}, "cannot import ../no:Plugin"),
+        ({":": {}}, "cannot import :"),
+        ({"support.plugin_recorder:": {}}, "cannot import support.plugin_recorder:"),
         ({"json:JSONDecoder": {}}, "is no subclass of rjemu.plugins.Plugin"),
         ({PLAIN: []}, "must be an object, not \\[\\]"),
         ({PLAIN: {"colour": 1}}, "colour is no setting of the plugin; it has label, limit, loud, level"),
@@ -86,6 +91,26 @@ def test_every_sink_gets_every_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     for text in (captured.out, captured.err):
         assert [line for line in text.splitlines() if not line.startswith("[logging]")] == lines
     assert "kernel kernel at" in (tmp_path / "deep" / "er" / "logging.log").read_text()
+
+
+def test_plugins_cannot_share_a_file(tmp_path: Path) -> None:
+    sinks = Sinks({"types": ["file"], "dir": str(tmp_path)})
+    with (
+        closing(sinks.open("module:Class")),
+        pytest.raises(ConfigError, match="module:Class and module_Class would both write"),
+    ):
+        sinks.open("module_Class")
+
+
+@pytest.mark.parametrize(
+    "text", ["def f(:", "1 / 0", "raise RuntimeError('no')", "import nowhere", "Plugin = 5", "x = '\\u'"]
+)
+def test_modules_that_do_not_import(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_plugin_module.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_plugin_module", raising=False)
+    with pytest.raises(ConfigError, match=r"plugins\.broken_plugin_module:Plugin: "):
+        Machine(plugins={"broken_plugin_module:Plugin": {}}, workers="inline")
 
 
 def test_the_default_sink_is_stderr(capsys: pytest.CaptureFixture[str]) -> None:
