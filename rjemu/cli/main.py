@@ -24,6 +24,7 @@ COMMANDS = {
     "topology": ("rjemu.cli.topology", "print the components of a configuration"),
     "plugins": ("rjemu.cli.plugins", "list the plugins and their settings"),
     "thread-budget-table": ("rjemu.cli.thread_budget_table", "print how many processes a budget of CPUs gives"),
+    "tune": ("rjemu.cli.tune", "find the processes that run a job fastest, for budgets of CPUs"),
     "bench": ("rjemu.cli.bench", "measure rjemu against numpy on this host"),
     "checkpoint": ("rjemu.cli.checkpoint", "show what a checkpoint holds"),
     "daemon": ("rjemu.cli.daemon", "serve machines to other processes, or show what a running daemon serves"),

@@ -1,0 +1,1 @@
+"""Budget experiments: a job's time over budgets of CPUs and allocations of processes."""
