@@ -119,6 +119,7 @@ class PoolExecutor:
         self._free_slots = list(range(DISPATCH_SLOTS))
         self._slot_free = threading.Condition()
         self._code_lock = threading.RLock()
+        self._helpers_looked = time.monotonic()
         self._faults: dict[int, RjemuError] = {}
         self._executed: list[dict[int, np.ndarray]] = [{} for _ in range(DISPATCH_SLOTS)]
         self._trace: PoolTrace | None = None
@@ -327,6 +328,7 @@ class PoolExecutor:
         slot = self._control.slots[k]
         block = slot.block
         looked = time.monotonic()
+        self._look_at_helpers(looked)
         while True:
             seen = slot.word("attention")
             if pauses is not None:
@@ -341,8 +343,7 @@ class PoolExecutor:
             if now - looked > LOOK_SECONDS:
                 looked = now
                 self._crew.replace_dead(self._fail)
-                if self._helpers is not None:
-                    self._helpers.update()
+                self._look_at_helpers(now)
                 if progress is not None:
                     progress(block.long("completed"), spec.workgroups)
                 if deadline is not None and time.perf_counter() > deadline:
@@ -351,6 +352,12 @@ class PoolExecutor:
         self._close(k, takers, deadline)
         if progress is not None:
             progress(spec.workgroups, spec.workgroups)
+
+    def _look_at_helpers(self, now: float) -> None:
+        """Send the helpers what they lack and replace dead ones now and then, also where launches are shorter than that."""
+        if self._helpers is not None and now - self._helpers_looked > LOOK_SECONDS:
+            self._helpers_looked = now
+            self._helpers.update()
 
     def _close(self, k: int, takers: Sequence[int], deadline: float | None) -> None:
         """Let no worker enter any more, and wait until all have left; those that are in it past the deadline are killed."""

@@ -282,6 +282,23 @@ def test_a_killed_helper_changes_nothing() -> None:
         assert np.array_equal(stored, expected)
 
 
+def test_helpers_that_die_between_short_launches_are_replaced() -> None:
+    with always_admitted(), rjemu.Machine(PRESET, workers=(1, 1), async_helper_threads=2) as gpu:
+        gpu.start()
+        text = frame(independent(8))
+        stored, _ = run(gpu, text)
+        board = helpers_of(gpu).board
+        before = {board.word(helper, "pid") for helper in range(2)}
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        limit = time.monotonic() + 10
+        while board.free != 3 or before & {board.word(helper, "pid") for helper in range(2)}:
+            assert time.monotonic() < limit
+            assert np.array_equal(run(gpu, text)[0], stored)
+        _, result = run(gpu, text)
+        assert (result.stats["async"]["helpers"], result.stats["async"]["helpers_lost"]) == (2, 2)
+
+
 class Stopped:
     """Helper 0 of a machine does not run, but is not gone: whatever it is given stays pending until `go`."""
 
