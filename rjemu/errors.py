@@ -78,6 +78,18 @@ class CheckpointError(RjemuError):
     """A checkpoint that cannot be written, or a file that is none, is damaged, or does not fit what it is restored to."""
 
 
+class CannotSuspend(CheckpointError):
+    """A checkpoint asked for by a launch that its executor runs only to its end."""
+
+
+class JobError(RjemuError):
+    """A batch job that cannot be finished: what it has computed, or its last checkpoint, cannot be written."""
+
+
+class JobInterrupted(RjemuError):
+    """A batch job that was ended, by a signal or its time limit, with a checkpoint from which it can be gone on with."""
+
+
 class WorkerLost(RjemuError):
     """A worker process ended in the middle of a launch; it has been replaced, and memory keeps what had been written."""
 

@@ -12,6 +12,19 @@ from rjemu.errors import CheckpointError
 from rjemu.exec.suspended import WAVE_STATES
 
 
+def read_data(path: str | Path) -> Any:
+    """What `Machine.save` was given as `data`, without the rest being read. CheckpointError as `describe`."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115  (closed below)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+    with file:
+        section = next(Reader(file, str(path)).sections(), None)
+    if section is None or section.name != "machine":
+        raise CheckpointError(f"{path} does not begin with what machine it is of")
+    return section.content.get("data")
+
+
 def describe(path: str | Path) -> dict[str, Any]:
     """The facts that `rjemu checkpoint info` shows. The whole file is read, and its checksums are compared.
 

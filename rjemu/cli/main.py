@@ -1,7 +1,8 @@
 """The `rjemu` command: finds the sub-command, runs it, and turns errors into one line and an exit status.
 
 Exit status: 0 success; 1 the work was done and failed (a wrong result, a kernel's fault, a timeout); 2 the request
-itself is wrong (command line, files, configuration, arguments).
+itself is wrong (command line, files, configuration, arguments); 75 (EX_TEMPFAIL of sysexits.h) a job was interrupted, with a
+checkpoint from which `rjemu resume` goes on.
 """
 
 from __future__ import annotations
@@ -12,12 +13,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rjemu.errors import KernelFault, LaunchInterrupted, LaunchTimeout, OutOfMemory, RjemuError
+from rjemu.errors import (
+    JobError,
+    JobInterrupted,
+    KernelFault,
+    LaunchInterrupted,
+    LaunchTimeout,
+    OutOfMemory,
+    RjemuError,
+    WorkerLost,
+)
 
-SUCCESS, FAILED, MISUSED = 0, 1, 2
+SUCCESS, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 75
 
 COMMANDS = {
     "run": ("rjemu.cli.run", "run the dispatches of a job file and check their outputs"),
+    "resume": ("rjemu.cli.resume", "go on with a job from its checkpoint"),
     "info": ("rjemu.cli.info", "show the kernels of a code object, their arguments and resources"),
     "disasm": ("rjemu.cli.disasm", "print a code object's instructions"),
     "isa-coverage": ("rjemu.cli.isa_coverage", "count which of a target's instructions execute, and name the rest"),
@@ -41,7 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed = _parser(arguments).parse_args(arguments)
         status: int = parsed.handler(parsed)
         sys.stdout.flush()
-    except (KernelFault, LaunchInterrupted, LaunchTimeout, OutOfMemory) as error:
+    except JobInterrupted as error:
+        return _fail(error, INTERRUPTED)
+    except (KernelFault, LaunchInterrupted, LaunchTimeout, OutOfMemory, JobError, WorkerLost) as error:
         return _fail(error, FAILED)
     except RjemuError as error:
         return _fail(error, MISUSED)

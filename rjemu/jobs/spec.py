@@ -3,92 +3,34 @@
 from __future__ import annotations
 
 import tomllib
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
-
-import ml_dtypes
-import numpy as np
+from typing import Any
 
 from rjemu.config import preset_names
 from rjemu.errors import UsageError
+from rjemu.jobs.arguments import Argument, parse_arguments
+from rjemu.jobs.buffers import Buffer, parse_buffer
+from rjemu.jobs.files import ArrayFile
 from rjemu.jobs.table import Table
-from rjemu.vm.array import resolve_dtype
-
-ARGUMENT_TYPES: Mapping[str, np.dtype] = {
-    "i8": np.dtype(np.int8),
-    "u8": np.dtype(np.uint8),
-    "i16": np.dtype(np.int16),
-    "u16": np.dtype(np.uint16),
-    "i32": np.dtype(np.int32),
-    "u32": np.dtype(np.uint32),
-    "i64": np.dtype(np.int64),
-    "u64": np.dtype(np.uint64),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-}
+from rjemu.vm.executor import Workers
 
 DEFAULT_RTOL, DEFAULT_ATOL = 1e-5, 1e-8
-
-
-@dataclass(frozen=True, slots=True)
-class RandomFill:
-    """Random numbers. first, second: mean and standard deviation (normal), or lower and upper bound (uniform)."""
-
-    distribution: Literal["normal", "uniform"]
-    seed: int
-    first: float
-    second: float
-
-    def make(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """An array of the same numbers on every host; uniform whole numbers leave the upper bound out."""
-        rng = np.random.default_rng(self.seed)
-        if self.distribution == "normal":
-            return rng.normal(self.first, self.second, shape).astype(dtype)
-        if dtype.kind in "iu":
-            return rng.integers(int(self.first), int(self.second), shape, dtype)
-        return rng.uniform(self.first, self.second, shape).astype(dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """A device array: from an .npy file, or of a shape and dtype with a fill."""
-
-    name: str
-    file: Path | None
-    dtype: np.dtype | None
-    shape: tuple[int, ...]
-    fill: RandomFill | float
-
-    def contents(self) -> np.ndarray:
-        """The host array that the buffer starts as; UsageError for a file that is none."""
-        if self.file is not None:
-            return load_array(self.file, self.dtype)
-        assert self.dtype is not None
-        if isinstance(self.fill, RandomFill):
-            return self.fill.make(self.shape, self.dtype)
-        return np.full(self.shape, self.fill, self.dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class BufferArgument:
-    """The address of a buffer, plus bytes."""
-
-    name: str
-    offset: int = 0
-
-
-Argument = BufferArgument | np.generic | int | float | bytes
+EXECUTORS = ("native", "reference")
+JOB_KEYS = ("code", "config", "executor", "workers", "repeat", "buffers", "dispatches", "outputs")
+"""The keys at the top of a job file that are no fields of a configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One launch. `kernarg` lists the segment's values, for objects without metadata; else `args`."""
+    """One launch, so many times in a row. code: the code object that the kernel is in. `kernarg` lists the segment's values,
+    for objects without metadata; else `args`. timeout: seconds of each."""
 
     kernel: str
+    code: Path
     grid: Sequence[int] | None
     global_size: Sequence[int] | None
     block: Sequence[int] | None
@@ -96,15 +38,16 @@ class Dispatch:
     args: tuple[Argument, ...] | None
     kernarg: tuple[Argument, ...] | None
     timeout: float | None
+    repeat: int
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What to do with a buffer in the end: save it to `file`, compare it with the .npy file `expect`."""
+    """What to do with a buffer in the end: save it to `file`, compare it with what `expect` holds."""
 
     buffer: str
     file: Path | None
-    expect: Path | None
+    expect: ArrayFile | None
     rtol: float
     atol: float
     exact: bool
@@ -112,15 +55,39 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A whole job. config and overrides are `rjemu.config.load_config`'s."""
+    """A whole job. config and overrides are `rjemu.config.load_config`'s, executor and workers `Machine`'s. The dispatches
+    are run in order, all of them `repeat` times. data: the file's contents, with changes."""
 
     file: Path
     config: str | Path | Mapping[str, Any]
     overrides: Mapping[str, Any]
-    code: Path
+    executor: str
+    workers: Workers
     buffers: tuple[Buffer, ...]
     dispatches: tuple[Dispatch, ...]
     outputs: tuple[Output, ...]
+    repeat: int
+    data: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @property
+    def codes(self) -> list[Path]:
+        """The code objects, in the order in which they are needed."""
+        return list(dict.fromkeys(dispatch.code for dispatch in self.dispatches))
+
+    @property
+    def launches(self) -> int:
+        """How many launches there are, with all repetitions."""
+        return self.repeat * sum(dispatch.repeat for dispatch in self.dispatches)
+
+    def dispatch_of(self, launch: int) -> int:
+        """The index of the dispatch that a launch, numbered from 0 on, belongs to."""
+        ends = list(accumulate(dispatch.repeat for dispatch in self.dispatches))
+        return bisect_right(ends, launch % ends[-1])
+
+    def with_changes(self, **changes: Any) -> Job:
+        """The job with other values of keys at the top level of its file: `config`, `workers`, `repeat`, or fields of a
+        configuration."""
+        return parse_job(self.file, {**self.data, **changes})
 
 
 def load_job(path: Path) -> Job:
@@ -131,35 +98,28 @@ def load_job(path: Path) -> Job:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}") from error
-    table = Table(path, "", data)
-    code = table.file.parent / table.require("code", str)
+    return parse_job(path, data)
+
+
+def parse_job(file: Path, data: Mapping[str, Any]) -> Job:
+    """The job that a file with these contents says. UsageError as `load_job`."""
+    table = Table(file, "", data)
+    code = table.path("code")
     config = _config(table)
-    buffers = tuple(_buffer(entry) for entry in table.tables("buffers"))
+    executor = table.take("executor", str, default=EXECUTORS[0])
+    if executor not in EXECUTORS:
+        table.fail(f"executor must be {' or '.join(map(repr, EXECUTORS))}, not {executor!r}")
+    workers = _workers(table)
+    repeat = _repeat(table)
+    buffers = tuple(parse_buffer(entry) for entry in table.tables("buffers"))
     names = {buffer.name for buffer in buffers}
     if len(names) != len(buffers):
         table.fail("two buffers have the same name")
-    dispatches = tuple(_dispatch(entry, names) for entry in table.tables("dispatches"))
+    dispatches = tuple(_dispatch(entry, code, names) for entry in table.tables("dispatches"))
     if not dispatches:
         table.fail("dispatches is missing")
     outputs = tuple(_output(entry, names) for entry in table.tables("outputs"))
-    return Job(path, config, table.rest(), code, buffers, dispatches, outputs)
-
-
-def load_array(path: Path, dtype: np.dtype | None) -> np.ndarray:
-    """The array of an .npy file. ml_dtypes' types are stored there without a name: `dtype` says which it is."""
-    try:
-        array = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise UsageError(f"{path} is no .npy file of plain numbers: {error}") from error
-    if not isinstance(array, np.ndarray):
-        raise UsageError(f"{path} is no .npy file of one array")
-    if dtype is None or array.dtype == dtype:
-        return array
-    if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.itemsize == dtype.itemsize:
-        return array.view(dtype)
-    raise UsageError(f"{path} holds {array.dtype}, not {dtype}")
+    return Job(file, config, table.rest(), executor, workers, buffers, dispatches, outputs, repeat, data)
 
 
 def _config(table: Table) -> str | Path | Mapping[str, Any]:
@@ -169,136 +129,48 @@ def _config(table: Table) -> str | Path | Mapping[str, Any]:
     return value
 
 
-def _buffer(table: Table) -> Buffer:
-    name = table.require("name", str)
-    table.place = f"buffer {name!r}"
-    file = table.path("file")
-    dtype = _dtype(table)
-    shape: Sequence[int] = ()
-    fill: RandomFill | float = 0
-    if file is None:
-        if dtype is None:
-            table.fail("needs a file, or dtype and shape")
-        given = table.extent("shape")
-        if given is None or min(given, default=0) < 0:
-            table.fail("needs a shape of sizes that are not negative")
-        shape = given
-        fill = _fill(table, dtype)
-    table.finish()
-    return Buffer(name, file, dtype, tuple(shape), fill)
-
-
-def _dtype(table: Table) -> np.dtype | None:
-    name = table.take("dtype", str)
+def _workers(table: Table) -> Workers:
+    """ "auto", "inline", "1/2" or [1, 2]."""
+    value = table.take("workers", str, list, default="auto")
+    if value in ("auto", "inline"):
+        return None if value == "auto" else value
+    parts = value.split("/") if isinstance(value, str) else value
     try:
-        return None if name is None else resolve_dtype(name)
-    except UsageError as error:
-        table.fail(str(error))
+        engines, dispatch = (int(part) for part in parts)
+    except (ValueError, TypeError):
+        table.fail(f"workers must be 'auto', 'inline' or two numbers, as in '1/2', not {value!r}")
+    if min(engines, dispatch) < 1:
+        table.fail(f"workers must be at least '1/1', not {value!r}")
+    return engines, dispatch
 
 
-def _fill(table: Table, dtype: np.dtype) -> RandomFill | float:
-    value = table.take("fill", int, float, str, dict, default=0)
-    if isinstance(value, dict):
-        return _random_fill(Table(table.file, f"{table.place}, fill", value), dtype)
-    if isinstance(value, str):
-        if value != "nan":
-            table.fail(f"fill {value!r} is not known: a number, 'nan' or a table is expected")
-        value = float("nan")
-    if dtype.kind in "iub":
-        limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        if not isinstance(value, int) or not limits[0] <= value <= limits[1]:
-            table.fail(f"fill {value} is no {dtype}")
-    return value
+def _repeat(table: Table) -> int:
+    repeat: int = table.take("repeat", int, default=1)
+    if repeat < 1:
+        table.fail(f"repeat must be at least 1, not {repeat}")
+    return repeat
 
 
-def _random_fill(table: Table, dtype: np.dtype) -> RandomFill:
-    distribution = table.require("random", str)
-    seed = table.take("seed", int, default=0)
-    if seed < 0:
-        table.fail(f"seed is {seed}: expected no negative number")
-    if distribution == "normal":
-        if dtype.kind in "iub":
-            table.fail(f"normal random numbers are no {dtype}")
-        first, second = table.take("mean", int, float, default=0), table.take("std", int, float, default=1)
-        valid = second >= 0
-    elif distribution == "uniform":
-        first, second = table.take("low", int, float, default=0), table.take("high", int, float, default=1)
-        valid = first < second
-        if dtype.kind in "iu":
-            limits = np.iinfo(dtype)
-            valid = valid and isinstance(first, int) and isinstance(second, int)
-            valid = valid and limits.min <= first and second - 1 <= limits.max
-    else:
-        table.fail(f"random {distribution!r} is not known: 'normal' or 'uniform' is expected")
-    if not valid:
-        table.fail(f"{first} and {second} are no bounds of {distribution} numbers of {dtype}")
-    table.finish()
-    return RandomFill(distribution, seed, first, second)
-
-
-def _dispatch(table: Table, buffers: set[str]) -> Dispatch:
+def _dispatch(table: Table, code: Path | None, buffers: set[str]) -> Dispatch:
     kernel = table.require("kernel", str)
     table.place = f"{table.place} ({kernel})"
+    own_code = table.path("code") or code
+    if own_code is None:
+        table.fail("code is missing, here and at the top of the file")
     dispatch = Dispatch(
         kernel=kernel,
+        code=own_code,
         grid=table.extent("grid"),
         global_size=table.extent("global_size"),
         block=table.extent("block"),
         lds_bytes=table.take("lds_bytes", int, default=0),
-        args=_arguments(table, "args", buffers),
-        kernarg=_arguments(table, "kernarg", buffers),
+        args=parse_arguments(table, "args", buffers),
+        kernarg=parse_arguments(table, "kernarg", buffers),
         timeout=table.take("timeout", int, float),
+        repeat=_repeat(table),
     )
     table.finish()
     return dispatch
-
-
-def _arguments(table: Table, key: str, buffers: set[str]) -> tuple[Argument, ...] | None:
-    values = table.take(key, list)
-    if values is None:
-        return None
-    return tuple(_argument(table, f"{key}[{index}]", value, buffers) for index, value in enumerate(values))
-
-
-def _argument(table: Table, place: str, value: Any, buffers: set[str]) -> Argument:
-    """A buffer's name, a plain number, or a table: {i32 = 5}, {buffer = "a", offset = 64}, {hex = "00ff"}."""
-    if isinstance(value, str):
-        value = {"buffer": value}
-    if isinstance(value, (int, float)):
-        return value
-    entry = Table(table.file, f"{table.place}, {place}", value)
-    name = entry.take("buffer", str)
-    if name is not None:
-        offset = entry.take("offset", int, default=0)
-        entry.finish()
-        if name not in buffers:
-            entry.fail(f"there is no buffer {name!r}")
-        return BufferArgument(name, offset)
-    if len(value) != 1:
-        entry.fail(f"{value!r} is no argument: a buffer, a number or one typed value is expected")
-    (kind,) = value
-    if kind == "hex":
-        return _hex_bytes(entry)
-    if kind not in ARGUMENT_TYPES:
-        entry.fail(f"type {kind!r} is not known; there are {', '.join(ARGUMENT_TYPES)}, hex, buffer")
-    return _typed_value(entry, kind, ARGUMENT_TYPES[kind])
-
-
-def _hex_bytes(entry: Table) -> bytes:
-    text = entry.take("hex", str)
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        entry.fail(f"{text!r} is no hexadecimal")
-
-
-def _typed_value(entry: Table, kind: str, dtype: np.dtype) -> np.generic:
-    if dtype.kind not in "iu":
-        return dtype.type(entry.take(kind, int, float))
-    value = entry.take(kind, int)
-    if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-        entry.fail(f"{value} is no {kind}")
-    return dtype.type(value)
 
 
 def _output(table: Table, buffers: set[str]) -> Output:
@@ -309,7 +181,7 @@ def _output(table: Table, buffers: set[str]) -> Output:
     output = Output(
         buffer=buffer,
         file=table.path("file"),
-        expect=table.path("expect"),
+        expect=_expect(table),
         rtol=table.take("rtol", int, float, default=DEFAULT_RTOL),
         atol=table.take("atol", int, float, default=DEFAULT_ATOL),
         exact=table.take("exact", bool, default=False),
@@ -318,3 +190,15 @@ def _output(table: Table, buffers: set[str]) -> Output:
     if output.file is None and output.expect is None:
         table.fail("needs a file to write, or an expect to compare with")
     return output
+
+
+def _expect(table: Table) -> ArrayFile | None:
+    path, key = table.path("expect"), table.take("expect_key", str)
+    if path is None:
+        if key is not None:
+            table.fail("expect_key names an array of an .npz file: expect is missing")
+        return None
+    expect = ArrayFile(path, key=key)
+    if key is not None and not expect.is_npz:
+        table.fail("expect_key names an array of an .npz file")
+    return expect

@@ -15,7 +15,7 @@ from rjemu.plugins.executed import CodeRanges, Executed
 from rjemu.plugins.program import LoadedCode, reachable
 from rjemu.plugins.registry import find_plugin
 from rjemu.plugins.schema import resolve
-from rjemu.plugins.sinks import Sinks
+from rjemu.plugins.sinks import Sink, Sinks
 
 
 class PluginHost:
@@ -27,6 +27,7 @@ class PluginHost:
         # All are checked before the first one is made: it may open files.
         chosen = [(name, kind, resolve(name, kind.SETTINGS, given)) for name, kind, given in _classes(plugins)]
         self._plugins: list[Plugin] = []
+        self._sinks: dict[str, Sink] = {}
         self._decoder = Decoder(target)
         self._lock = threading.RLock()
         self._dispatches = 0
@@ -34,6 +35,7 @@ class PluginHost:
         try:
             for name, kind, settings in chosen:
                 sink = makes.open(name)
+                self._sinks[name] = sink
                 try:
                     self._plugins.append(kind(settings, sink))
                 except BaseException:
@@ -136,6 +138,11 @@ class PluginHost:
         if result is None:
             return Outcome(0, seconds, {}, error, Executed({}))
         return Outcome(result.wave_instructions, seconds, result.stats, None, self._ranges.executed(result.executed))
+
+    @property
+    def lines(self) -> dict[str, tuple[int, list[str]]]:
+        """What the plugins have written, by their names: the number of lines, and the first ones. Also after `close`."""
+        return {name: (sink.written, list(sink.kept)) for name, sink in self._sinks.items()}
 
     def close(self) -> None:
         """Let the plugins finish, and close their sinks."""

@@ -3,7 +3,7 @@
     "sinks": { "types": ["stderr", "file"], "dir": "/tmp/out" }
 
 types: any of stderr (alone the default), stdout and file; dir: where file sinks lie, one `<plugin>.log` each, begun anew by
-every machine.
+every machine, or gone on with where `append` is true.
 """
 
 from __future__ import annotations
@@ -17,21 +17,32 @@ from typing import Any, TextIO
 
 from rjemu.errors import ConfigError, UsageError
 
-_KEYS = ("types", "dir")
+_KEYS = ("types", "dir", "append")
 _TYPES = ("stderr", "stdout", "file")
+
+MOST_KEPT = 1000
+"""Lines that a sink keeps for reports: the first ones."""
 
 
 class Sink:
-    """The places that one plugin's lines go to."""
+    """The places that one plugin's lines go to. written: how many lines there were; kept: the first MOST_KEPT of them."""
 
-    def __init__(self, streams: tuple[str, ...], path: Path | None) -> None:
-        """streams: names in `sys`, looked up at every line so that redirections hold; path: a file that is created now."""
+    def __init__(self, streams: tuple[str, ...], path: Path | None, *, append: bool = False) -> None:
+        """streams: names in `sys`, looked up at every line so that redirections hold; path: a file that is created now, or
+        gone on with."""
+        self.written = 0
+        self.kept: list[str] = []
         self._streams = streams
         self._path = path
-        self._file: TextIO | None = None if path is None else path.open("w", encoding="utf-8", errors="backslashreplace")
+        self._file: TextIO | None = None
+        if path is not None:
+            self._file = path.open("a" if append else "w", encoding="utf-8", errors="backslashreplace")
 
     def line(self, text: str) -> None:
         """Write a line, at once. UsageError if the file cannot be written, such as on a full disk."""
+        self.written += 1
+        if len(self.kept) < MOST_KEPT:
+            self.kept.append(text)
         for name in self._streams:
             print(text, file=getattr(sys, name), flush=True)
         if self._file is not None:
@@ -61,6 +72,9 @@ class Sinks:
             raise ConfigError(f"sinks.dir must be a string, not {folder!r}")
         if "file" in types and folder is None:
             raise ConfigError("sinks.dir is missing: sinks.types has 'file'")
+        self._append = given.get("append", False)
+        if not isinstance(self._append, bool):
+            raise ConfigError(f"sinks.append must be true or false, not {self._append!r}")
         self._streams = tuple(kind for kind in dict.fromkeys(types) if kind != "file")
         self._folder = Path(folder) if folder is not None and "file" in types else None
         self._writers: dict[Path, str] = {}
@@ -76,6 +90,6 @@ class Sinks:
         self._writers[path] = plugin
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            return Sink(self._streams, path)
+            return Sink(self._streams, path, append=self._append)
         except OSError as error:
             raise ConfigError(f"sinks.dir: cannot write {path}: {error.strerror}") from error

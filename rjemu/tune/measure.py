@@ -88,7 +88,7 @@ def confined_job(job: Job, candidate: Candidate, scratch: str) -> Job:
         "sinks": {"types": ["file"], "dir": scratch},
     }
     outputs = tuple(replace(output, file=None) for output in job.outputs)
-    return replace(job, overrides={**job.overrides, **changes}, outputs=outputs)
+    return replace(job, overrides={**job.overrides, **changes}, workers=None, outputs=outputs)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rjemu.errors import CheckpointError, LaunchSuspended
+from rjemu.errors import CannotSuspend, LaunchSuspended
 from rjemu.exec.suspended import Pausable, SuspendedDispatch
 from rjemu.vm.executor import Progress
 from rjemu.vm.launch import LaunchMemory, PackedLaunch
@@ -124,11 +124,11 @@ class Gate:
     def paused(self) -> Iterator[list[Pass]]:
         """Stops all launches at an instruction boundary for the time of the block; gives those that are under way.
 
-        Launches of this thread (it may be in a progress callback) are stopped, too. CheckpointError if that cannot be.
+        Launches of this thread (it may be in a progress callback) are stopped, too. CannotSuspend if that cannot be.
         """
         mine = self._of_this_thread()
         if not all(entry.can_be_suspended for entry in mine):
-            raise CheckpointError(
+            raise CannotSuspend(
                 "a launch of this thread cannot be suspended: its executor runs launches to their ends, or this is not "
                 "its progress callback"
             )

@@ -55,7 +55,7 @@ class Machine(Device):
         self.request = MachineRequest(executor, workers)
         loaded = load_config(config, **overrides)
         with ExitStack() as undo:  # if anything fails
-            plugins = plugin_host(loaded)
+            self._plugins = plugins = plugin_host(loaded)
             if plugins is not None:
                 undo.callback(plugins.close)
             create = executor_factory(executor, workers, loaded, plugins)
@@ -102,6 +102,12 @@ class Machine(Device):
             if stop:
                 for launch in launches:
                     launch.ending = True
+
+    @property
+    def plugin_lines(self) -> dict[str, tuple[int, list[str]]]:
+        """What the machine's plugins have written, by their names: the number of lines, and the first ones. They may write
+        more when the machine closes."""
+        return {} if self._plugins is None else self._plugins.lines
 
     @property
     def pending(self) -> list[PendingLaunch]:

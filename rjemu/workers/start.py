@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import multiprocess
-from multiprocess import forkserver
+from multiprocess import forkserver, resource_tracker
 from multiprocess import process as processes
 from multiprocess.connection import Connection
 
@@ -35,6 +35,8 @@ _PRELOAD = ["rjemu.workers.worker", "rjemu.workers.helper"]
 ANSWER_SECONDS = 5.0
 """How long the launcher's end of a connection waits for a worker that does not read, or has begun a message, at most."""
 
+_LAUNCHERS_SIGNALS = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP})
+
 _PR_SET_PDEATHSIG = 1
 
 _lock = threading.Lock()
@@ -46,7 +48,20 @@ def start_server() -> None:
     with _lock:
         multiprocess.get_context("forkserver").set_forkserver_preload(_PRELOAD)
         with _without_main_module():
-            forkserver.ensure_running()
+            _ensure_server()
+
+
+def _ensure_server() -> None:
+    """Start the server and the resource tracker, if they do not run, deaf to the signals with which schedulers ask a whole
+    group of processes to end: what they mean is for the launcher to decide, which may want to write a checkpoint first.
+    Workers inherit that."""
+    # Each start ends the blocking of some of them again.
+    for ensure_running in (resource_tracker.ensure_running, forkserver.ensure_running):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _LAUNCHERS_SIGNALS)
+        try:
+            ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def start_worker(setup: Setup | HelperSetup) -> tuple[Any, Connection]:
@@ -54,6 +69,7 @@ def start_worker(setup: Setup | HelperSetup) -> tuple[Any, Connection]:
     context = multiprocess.get_context("forkserver")
     with _lock, _without_main_module():
         context.set_forkserver_preload(_PRELOAD)
+        _ensure_server()
         here, there = context.Pipe()
         _limit_waiting(here)
         arguments = pickle.dumps(setup), there

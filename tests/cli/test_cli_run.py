@@ -77,8 +77,11 @@ def test_success_prints_times_and_comparison_and_writes_the_output(job: Path, ca
     assert main(["run", str(job)]) == 0
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
-    assert lines[0] == "scale: 0.500 s, 24 wave instructions (0.0 million/s)"
-    assert lines[1].startswith("x: ok, 100 elements, largest error 0 absolute, 0 relative; saved to ")
+    assert lines[0].startswith("gfx950_mi355x: E/D/H ")
+    assert lines[1].split() == ["kernel", "launches", "seconds", "median", "wave", "instr.", "million/s"]
+    assert lines[2].split() == ["scale", "1", "0.500", "0.5000", "24", "0.0"]
+    assert lines[3].startswith("x: ok, 100 elements, largest error 0 absolute, 0 relative; saved to ")
+    assert len(lines) == 4
     assert captured.err == ""
     assert np.array_equal(np.load(job.parent / "y.npy"), 2 * np.arange(100, dtype=np.float32))
 
@@ -93,7 +96,8 @@ def test_wrong_result_is_status_1_and_says_where(job: Path, capsys: pytest.Captu
 
 def test_stats_are_a_table_per_dispatch(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(job), "--stats"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()[3:]
+    assert lines[0] == "scale:"
     assert lines[1].split() == ["worker", "CPU", "workgroups", "wave", "instr.", "busy", "s", "idle", "s"]
     assert lines[2].split() == ["engine", "0", "3", "2", "24", "0.4000", "0.1000"]
     assert lines[3].strip() == "allocation 1/1/0; 2 handlers compiled, 0.250 s decoding and compiling"

@@ -10,7 +10,9 @@ import pytest
 
 from rjemu.errors import UsageError
 from rjemu.jobs import Job, load_job
-from rjemu.jobs.spec import BufferArgument, Output, load_array
+from rjemu.jobs.arguments import BufferArgument
+from rjemu.jobs.files import ArrayFile
+from rjemu.jobs.spec import Output, parse_job
 
 MINIMAL = 'code = "k.hsaco"\n[[dispatches]]\nkernel = "k"\ngrid = 1\n'
 BUFFER = MINIMAL + '[[buffers]]\nname = "a"\ndtype = "float32"\nshape = 4\n'
@@ -67,7 +69,9 @@ expect = "ref.npy"
 exact = true
 """,
     )
-    assert (job.config, job.overrides, job.code) == ("gfx942_cdna3", {"wave_quantum": 1}, tmp_path / "sub/gemm.hsaco")
+    assert (job.config, job.overrides, job.repeat) == ("gfx942_cdna3", {"wave_quantum": 1}, 1)
+    assert (job.executor, job.workers) == ("native", None)
+    assert job.codes == [tmp_path / "sub/gemm.hsaco"]
     a, c = job.buffers
     assert np.array_equal(a.contents(), np.arange(6, dtype=np.float16))
     assert c.contents().dtype == ml_dtypes.bfloat16
@@ -80,8 +84,8 @@ exact = true
     assert [type(arg) for arg in gemm.args[2:5]] == [np.int32, np.uint64, np.float16]
     assert (raw.args, raw.kernarg) == (None, (BufferArgument("c"), ml_dtypes.bfloat16(1)))
     assert job.outputs == (
-        Output("c", tmp_path / "c.npy", tmp_path / "ref.npy", 1e-3, 1e-8, False),
-        Output("a", None, tmp_path / "ref.npy", 1e-5, 1e-8, True),
+        Output("c", tmp_path / "c.npy", ArrayFile(tmp_path / "ref.npy"), 1e-3, 1e-8, False),
+        Output("a", None, ArrayFile(tmp_path / "ref.npy"), 1e-5, 1e-8, True),
     )
 
 
@@ -125,7 +129,7 @@ def test_seeds_differ(tmp_path: Path) -> None:
         ('[[dispatches]]\nkernel = "k"', "code is missing"),
         ('code = "k"', "dispatches is missing"),
         ('code = 5\n[[dispatches]]\nkernel = "k"', "code must be a string, not 5"),
-        (MINIMAL + "gird = 2", r"dispatches\[0\] \(k\): has no key 'gird'; there are kernel, grid,"),
+        (MINIMAL + "gird = 2", r"dispatches\[0\] \(k\): has no key 'gird'; there are kernel, code, grid,"),
         (MINIMAL.replace("grid = 1", 'grid = "8"'), r"grid must be a whole number or a list, not '8'"),
         (MINIMAL.replace("grid = 1", "grid = [1, 2.5]"), "grid must be whole numbers"),
         (MINIMAL.replace("grid = 1", "grid = true"), "grid must be a whole number or a list, not True"),
@@ -156,6 +160,24 @@ def test_seeds_differ(tmp_path: Path) -> None:
         (BUFFER + '[[outputs]]\nbuffer = "a"', "needs a file to write, or an expect"),
         (BUFFER + '[[outputs]]\nbuffer = "a"\nexpect = "a.npy"\nexact = 1', "exact must be true or false"),
         ("dispatches = 5\n" + 'code = "k"', "dispatches must be a list"),
+        (MINIMAL + "repeat = 0", r"dispatches\[0\] \(k\): repeat must be at least 1, not 0"),
+        ("repeat = -1\n" + MINIMAL, "repeat must be at least 1, not -1"),
+        ("repeat = 1.5\n" + MINIMAL, "repeat must be a whole number"),
+        ('executor = "fast"\n' + MINIMAL, "executor must be 'native' or 'reference', not 'fast'"),
+        ('workers = "many"\n' + MINIMAL, "workers must be 'auto', 'inline' or two numbers, as in '1/2', not 'many'"),
+        ("workers = [1, 2, 3]\n" + MINIMAL, r"not \[1, 2, 3\]"),
+        ("workers = [0, 1]\n" + MINIMAL, "at least '1/1'"),
+        ("workers = 5\n" + MINIMAL, "workers must be a string or a list, not 5"),
+        (BUFFER.replace("shape = 4", 'file = "a.npy"\nkey = "a"'), r"key names an array of an \.npz file"),
+        (BUFFER.replace("shape = 4", 'file = "a.npy"\noffset = 8'), "offset is for raw files"),
+        (BUFFER + 'file = "a.npy"', r"shape is what \.npy files say themselves"),
+        (BUFFER + 'file = "a.npz"', r"shape is what \.npz files say themselves"),
+        (BUFFER.replace('dtype = "float32"', 'file = "a.bin"'), "a raw file needs a dtype"),
+        (BUFFER + 'file = "a.bin"\noffset = -4', "offset is -4"),
+        (BUFFER + 'file = "a.bin"\nfill = 1', "has no key 'fill'"),
+        (BUFFER.replace("shape = 4", "shape = [4294967296, 4294967296]"), "no larger than memories are"),
+        (BUFFER + '[[outputs]]\nbuffer = "a"\nfile = "a.npy"\nexpect_key = "c"', "expect is missing"),
+        (BUFFER + '[[outputs]]\nbuffer = "a"\nexpect = "r.npy"\nexpect_key = "c"', r"expect_key names an array of an \.npz"),
         ('code = "k"\ndispatches = [5]', r"dispatches\[0\]: must be a table, not 5"),
     ],
 )
@@ -165,18 +187,36 @@ def test_errors_name_file_and_key(tmp_path: Path, text: str, message: str) -> No
     assert str(caught.value).startswith(f"{tmp_path / 'job.toml'}: ")
 
 
-def test_arrays_from_files(tmp_path: Path) -> None:
-    bf16 = np.arange(4).astype(ml_dtypes.bfloat16)
-    np.save(tmp_path / "bf16.npy", bf16)
-    assert load_array(tmp_path / "bf16.npy", np.dtype(ml_dtypes.bfloat16)).tobytes() == bf16.tobytes()
-    np.save(tmp_path / "f32.npy", np.zeros(3, np.float32))
-    with pytest.raises(UsageError, match="holds float32, not float64"):
-        load_array(tmp_path / "f32.npy", np.dtype(np.float64))
-    np.save(tmp_path / "objects.npy", np.array([{}]))
-    (tmp_path / "text.npy").write_text("1 2 3")
-    np.savez(tmp_path / "many.npz", a=np.zeros(1))
-    for name in ("objects.npy", "text.npy", "many.npz"):
-        with pytest.raises(UsageError, match=r"is no \.npy file"):
-            load_array(tmp_path / name, None)
-    with pytest.raises(UsageError, match="cannot read"):
-        load_array(tmp_path / "absent.npy", None)
+def test_launches_come_in_order_with_their_repetitions(tmp_path: Path) -> None:
+    job = parse(
+        tmp_path,
+        """
+repeat = 2
+workers = "2/3"
+executor = "reference"
+code = "k.hsaco"
+[[dispatches]]
+kernel = "a"
+grid = 1
+[[dispatches]]
+kernel = "b"
+code = "other.hsaco"
+grid = 1
+repeat = 3
+""",
+    )
+    assert job.launches == 8
+    assert [job.dispatches[job.dispatch_of(launch)].kernel for launch in range(8)] == [*"abbb", *"abbb"]
+    assert job.codes == [tmp_path / "k.hsaco", tmp_path / "other.hsaco"]
+    assert (job.workers, job.executor) == ((2, 3), "reference")
+
+
+def test_changes_replace_keys_of_the_file(tmp_path: Path) -> None:
+    job = parse(tmp_path, "repeat = 3\nwave_quantum = 4\nworkers = [1, 2]\n" + MINIMAL)
+    changed = job.with_changes(repeat=1, wave_quantum=2, workers="auto", cpu_thread_budget=4)
+    assert (changed.repeat, changed.workers) == (1, None)
+    assert changed.overrides == {"wave_quantum": 2, "cpu_thread_budget": 4}
+    assert job.overrides == {"wave_quantum": 4}
+    assert parse_job(job.file, changed.data) == changed
+    with pytest.raises(UsageError, match="repeat must be at least 1"):
+        job.with_changes(repeat=0)

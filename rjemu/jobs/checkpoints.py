@@ -1,0 +1,106 @@
+"""When a job's checkpoints are written: periodically, and once more when it shall end early."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgpack
+
+from rjemu.checkpoint.format import MAGIC
+from rjemu.errors import CannotSuspend, CheckpointError, JobError, JobInterrupted, UsageError
+from rjemu.jobs.files import check_writable
+from rjemu.jobs.interruption import Interruption
+from rjemu.jobs.listener import JobListener
+from rjemu.jobs.report import SaveTally
+
+_MAGIC_BYTES = msgpack.packb([MAGIC, 0])[: len(msgpack.packb(MAGIC)) + 1]
+
+Write = Callable[[bool, SaveTally], None]
+"""Saves the machine and the job, the tally of checkpoints with this one included; if the first argument is true, what is
+being launched ends with that."""
+
+
+class Checkpoints:
+    """The checkpoints of a job in one process. The thread that runs the job writes them all, where it looks: between
+    launches, buffers and outputs, and in launches' progress callbacks. So machine and state never contradict each other."""
+
+    def __init__(
+        self, path: Path, every: float | None, interruption: Interruption, write: Write, listener: JobListener
+    ) -> None:
+        self.path = path
+        self.tally = SaveTally()
+        self.seconds = 0.0
+        """Spent on them in this process."""
+        self.stopped: str | None = None
+        """Why the job ends, once its last checkpoint is written."""
+        self._every = every
+        self._interruption = interruption
+        self._write = write
+        self._listener = listener
+        self._due = None if every is None else time.monotonic() + every
+        self._noted_waiting = False
+
+    def look(self) -> None:
+        """Write one if it is time for that. JobInterrupted after the last one, JobError if that cannot be written."""
+        self.look_in_launch()
+        if self.stopped is not None:
+            raise JobInterrupted(f"interrupted by {self.stopped}: rjemu resume {self.path} goes on")
+
+    def look_in_launch(self) -> None:
+        """The same in a launch's progress callback: after the last checkpoint the launch ends with LaunchSuspended."""
+        if self.stopped is not None:
+            return
+        reason = self._interruption.reason
+        if reason is None and (self._due is None or time.monotonic() < self._due):
+            return
+        try:
+            self.save(stop=reason is not None)
+        except CannotSuspend:
+            self._wait_for_launch(reason)
+            return
+        except CheckpointError as error:
+            if reason is not None:
+                raise JobError(
+                    f"interrupted by {reason}, but no checkpoint could be written: {error}{self._left()}"
+                ) from error
+            self._listener.warn(f"no checkpoint was written: {error}; the job goes on{self._left()}")
+        self.stopped = reason
+        self._due = None if self._every is None else time.monotonic() + self._every
+
+    def save(self, *, stop: bool) -> None:
+        """Write one now. CheckpointError if that fails."""
+        started = time.perf_counter()
+        counted = SaveTally(self.tally.count + 1, self.tally.seconds, self.tally.last_bytes)
+        try:
+            self._write(stop, counted)
+        finally:
+            seconds = time.perf_counter() - started
+            self.seconds += seconds
+        nbytes = self.path.stat().st_size
+        self.tally = SaveTally(counted.count, counted.seconds + seconds, nbytes)
+        self._listener.note(f"checkpoint {self.path}: {nbytes / 1e6:.1f} MB in {seconds:.2f} s")
+
+    def _wait_for_launch(self, reason: str | None) -> None:
+        if reason is not None and not self._noted_waiting:
+            self._noted_waiting = True
+            self._listener.warn(f"{reason}: this launch cannot be suspended; the checkpoint is written when it has ended")
+
+    def _left(self) -> str:
+        """For messages: what there is instead."""
+        return "; the checkpoint written before is still there" if self.tally.count and self.path.exists() else ""
+
+
+def check_checkpoint_place(path: Path) -> None:
+    """UsageError if no checkpoint can be written there, or a file of another kind would be lost."""
+    check_writable(path)
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC_BYTES))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    if start and start != _MAGIC_BYTES:
+        raise UsageError(f"{path} is no checkpoint: it would be lost")
