@@ -11,10 +11,11 @@ import ml_dtypes
 import numpy as np
 
 from rjemu.errors import MachineClosed, UsageError
+from rjemu.vm.handle import Handle
 from rjemu.vm.memory import DeviceMemory
 
 
-class DeviceArray:
+class DeviceArray(Handle):
     """A C-contiguous array in the memory of GPU number `device`; `address` is its GPU address.
 
     Elements are numpy's, ml_dtypes' included (its 4- and 6-bit types take one byte each, as on the host). The memory

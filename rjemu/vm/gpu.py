@@ -24,6 +24,7 @@ from rjemu.exec.dispatch import DispatchResult
 from rjemu.vm.array import DeviceArray
 from rjemu.vm.executor import Progress
 from rjemu.vm.geometry import Extent, Geometry, resolve_geometry
+from rjemu.vm.handle import Handle
 from rjemu.vm.kernargs import HiddenValues, pack_arguments, pack_raw
 from rjemu.vm.launch import PackedLaunch, default_block, required_resources
 from rjemu.vm.memory import DeviceMemory
@@ -32,7 +33,7 @@ from rjemu.vm.packets import Queue
 from rjemu.vm.stream import Stream
 
 
-class Gpu(ABC):
+class Gpu(Handle, ABC):
     """GPU number `index` of a machine. Its kernels reach the memory of the machine's other GPUs as they do their own."""
 
     def __init__(self, index: int, config: MachineConfig, memory: DeviceMemory, queue: Queue) -> None:

@@ -10,12 +10,13 @@ from rjemu.errors import MachineClosed
 from rjemu.exec.dispatch import DispatchResult
 from rjemu.vm.executor import Progress
 from rjemu.vm.geometry import Extent
+from rjemu.vm.handle import Handle
 
 if TYPE_CHECKING:
     from rjemu.vm.gpu import Gpu
 
 
-class Module:
+class Module(Handle):
     """A code object on one GPU; `module["name"]` is a kernel. It stays loaded until `unload` or the machine's end."""
 
     def __init__(self, device: Gpu, code: CodeObject, address: int) -> None:
@@ -56,7 +57,7 @@ class Module:
         return len(self.code.kernels)
 
 
-class LoadedKernel:
+class LoadedKernel(Handle):
     """A kernel of a loaded module."""
 
     def __init__(self, module: Module, kernel: Kernel) -> None:

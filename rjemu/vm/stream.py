@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from rjemu.errors import LaunchError, LaunchInterrupted, MachineClosed
 from rjemu.exec.dispatch import DispatchResult
 from rjemu.vm.geometry import Extent
+from rjemu.vm.handle import Handle
 from rjemu.vm.module import LoadedKernel
 from rjemu.vm.packets import Queue
 
@@ -21,7 +22,7 @@ LOOK_SECONDS = 0.25
 """How often a wait looks up: a signal that comes just before the main thread blocks in a lock does not wake it."""
 
 
-class Stream:
+class Stream(Handle):
     """A queue of one GPU. What is put into it runs in order; a failure ends the stream: what follows fails, too, until
     `synchronize` has raised it.
 
