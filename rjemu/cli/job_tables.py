@@ -26,7 +26,10 @@ def print_report(report: JobReport, *, stats: bool) -> None:
         print(_parts_line(report))
     saves = report.checkpoints
     if saves.count:
-        print(f"{saves.count} checkpoints, {saves.seconds:.2f} s, the last one of {saves.last_bytes / 1e6:.1f} MB")
+        print(
+            f"{saves.count} checkpoints, the last of {saves.last_bytes / 1e6:.1f} MB; {saves.timed} of them took "
+            f"{saves.seconds:.2f} s"
+        )
     for name, found in report.plugins.items():
         print(f"plugin {name}: {found.count} lines")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgpack
@@ -72,14 +73,14 @@ class Checkpoints:
     def save(self, *, stop: bool) -> None:
         """Write one now. CheckpointError if that fails."""
         started = time.perf_counter()
-        counted = SaveTally(self.tally.count + 1, self.tally.seconds, self.tally.last_bytes)
+        counted = replace(self.tally, count=self.tally.count + 1)
         try:
             self._write(stop, counted)
         finally:
             seconds = time.perf_counter() - started
             self.seconds += seconds
         nbytes = self.path.stat().st_size
-        self.tally = SaveTally(counted.count, counted.seconds + seconds, nbytes)
+        self.tally = replace(counted, timed=counted.timed + 1, seconds=counted.seconds + seconds, last_bytes=nbytes)
         self._listener.note(f"checkpoint {self.path}: {nbytes / 1e6:.1f} MB in {seconds:.2f} s")
 
     def _wait_for_launch(self, reason: str | None) -> None:

@@ -52,9 +52,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class SaveTally:
-    """Checkpoints written: how many, seconds of those that were not the last of their process, bytes of the last one."""
+    """Checkpoints written: how many; of these the ones whose time is known (not the last one of a process that has ended, as
+    it would have to tell itself), and their seconds; bytes of the last one."""
 
     count: int = 0
+    timed: int = 0
     seconds: float = 0.0
     last_bytes: int = 0
 

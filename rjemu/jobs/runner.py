@@ -73,6 +73,7 @@ def resume_job(
     """
     state = read_state(read_data(path), path)
     state.options = replace(state.options, **(options or {}))
+    state.saves = replace(state.saves, last_bytes=path.stat().st_size)
     check_places(state.job.outputs[len(state.outputs) :])
 
     def open_machine() -> Machine:
@@ -184,6 +185,7 @@ class _JobRun:
         """Load, launch and finish what is left of these."""
         with self._machine as machine, ExitStack() as stack:
             self._load()
+            machine.start()  # so that no launch's time includes it
             if trace is not None:
                 stack.enter_context(machine.trace(trace))
             while self.state.launched < self.state.job.launches:

@@ -283,7 +283,7 @@ def _part(data: Any) -> Part:
 
 
 def _saves(data: Mapping[str, Any]) -> SaveTally:
-    return SaveTally(number(data, "count"), _real(data, "seconds"), number(data, "last_bytes"))
+    return SaveTally(number(data, "count"), number(data, "timed"), _real(data, "seconds"), number(data, "last_bytes"))
 
 
 def _plugin_lines(data: Any) -> PluginLines:
