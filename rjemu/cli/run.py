@@ -28,6 +28,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("job", type=Path, metavar="JOB.toml", help="the job file; its paths are relative to its folder")
     parser.add_argument("--repeat", type=int, metavar="N", help="run all dispatches so many times")
+    parser.add_argument("--output-dir", type=Path, metavar="DIR", help="where outputs go (default: the job file's folder)")
     add_machine_options(parser)
     add_checkpoint_options(parser, "write checkpoints: SIGTERM, SIGUSR1 and Ctrl-C do before they end the job")
     add_display_options(parser)
@@ -39,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     changes = machine_changes(arguments)
     if arguments.repeat is not None:
         changes["repeat"] = arguments.repeat
+    if arguments.output_dir is not None:
+        changes["output_dir"] = str(arguments.output_dir.absolute())
     job = load_job(arguments.job).with_changes(**changes)
     with display(arguments.progress, arguments.quiet) as shown:
         report = run_job(

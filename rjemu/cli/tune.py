@@ -24,6 +24,7 @@ from rjemu.tune.candidates import Candidate, allocation_name, default_budgets, p
 from rjemu.tune.measure import WrongOutput, check_budgets, host_cpus, measure
 from rjemu.tune.plot import check_plotting, write_plots
 from rjemu.tune.record import Experiment
+from rjemu.tune.reports import read_below
 from rjemu.tune.results import Row, as_configuration
 
 TABLE_NAME = "thread_allocations.json"
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.job is None) == (arguments.merge is None):
         raise UsageError("tune needs a job file, or --merge with a folder, and not both")
     if arguments.merge is not None:
-        return _finish(record.merge(record.read_below(arguments.merge)), arguments, arguments.out or arguments.merge)
+        return _merge(arguments)
     job = load_job(arguments.job)
     config = load_config(job.config, **job.overrides)
     cpus = host_cpus()
@@ -95,6 +96,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"rjemu: {error}", file=sys.stderr)
         return 1
     return _finish(experiment, arguments, folder)
+
+
+def _merge(arguments: argparse.Namespace) -> int:
+    """Sums up what has been measured before."""
+    experiments, unfinished = read_below(arguments.merge)
+    if unfinished:
+        print(f"rjemu: left out: {unfinished} interrupted runs that have not been gone on with", file=sys.stderr)
+    return _finish(record.merge(experiments), arguments, arguments.out or arguments.merge)
 
 
 def _measure(job: Job, candidates: list[Candidate], gpus: int, repeat: int, folder: Path) -> Experiment:
@@ -149,6 +158,9 @@ def _finish(experiment: Experiment, arguments: argparse.Namespace, folder: Path)
     hosts = sorted({sample.host for sample in experiment.samples})
     if len(hosts) > 1:
         print(f"samples of {len(hosts)} hosts are compared: {', '.join(hosts)}")
+    interrupted = sum(sample.interrupted for sample in experiment.samples)
+    if interrupted:
+        print(f"{interrupted} of {len(experiment.samples)} runs went on from a checkpoint")
     print(json.dumps(table))
     print(f"written: {', '.join(map(str, paths))}")
     return 0

@@ -20,7 +20,7 @@ from rjemu.vm.executor import Workers
 
 DEFAULT_RTOL, DEFAULT_ATOL = 1e-5, 1e-8
 EXECUTORS = ("native", "reference")
-JOB_KEYS = ("code", "config", "executor", "workers", "repeat", "buffers", "dispatches", "outputs")
+JOB_KEYS = ("code", "config", "executor", "workers", "repeat", "buffers", "dispatches", "outputs", "output_dir")
 """The keys at the top of a job file that are no fields of a configuration."""
 
 
@@ -118,7 +118,8 @@ def parse_job(file: Path, data: Mapping[str, Any]) -> Job:
     dispatches = tuple(_dispatch(entry, code, names) for entry in table.tables("dispatches"))
     if not dispatches:
         table.fail("dispatches is missing")
-    outputs = tuple(_output(entry, names) for entry in table.tables("outputs"))
+    folder = table.path("output_dir") or file.parent
+    outputs = tuple(_output(entry, names, folder) for entry in table.tables("outputs"))
     return Job(file, config, table.rest(), executor, workers, buffers, dispatches, outputs, repeat, data)
 
 
@@ -173,14 +174,15 @@ def _dispatch(table: Table, code: Path | None, buffers: set[str]) -> Dispatch:
     return dispatch
 
 
-def _output(table: Table, buffers: set[str]) -> Output:
+def _output(table: Table, buffers: set[str], folder: Path) -> Output:
     buffer = table.require("buffer", str)
     table.place = f"{table.place} ({buffer})"
     if buffer not in buffers:
         table.fail(f"there is no buffer {buffer!r}")
+    file = table.take("file", str)
     output = Output(
         buffer=buffer,
-        file=table.path("file"),
+        file=None if file is None else folder / file,
         expect=_expect(table),
         rtol=table.take("rtol", int, float, default=DEFAULT_RTOL),
         atol=table.take("atol", int, float, default=DEFAULT_ATOL),

@@ -82,12 +82,7 @@ def _candidate_as_json(candidate: Candidate) -> dict[str, int]:
 
 def read(path: Path) -> Experiment:
     """What `write` wrote. UsageError for a file that cannot be read, or is something else."""
-    try:
-        document = json.loads(path.read_text())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
+    document = read_json(path)
     try:
         if document["version"] != VERSION:
             raise UsageError(f"{path}: version {document['version']} is not known to this rjemu, which reads {VERSION}")
@@ -104,6 +99,16 @@ def _sample(entry: dict[str, Any]) -> Sample:
     return Sample(candidate, seconds, compile_seconds, str(entry["host"]), bool(entry["interrupted"]))
 
 
+def read_json(path: Path) -> Any:
+    """What a JSON file holds. UsageError if it cannot be read, or is none."""
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
 def merge(experiments: Sequence[Experiment]) -> Experiment:
     """One experiment of the samples of several. UsageError if there are none, or they are of different jobs."""
     if not any(experiment.samples for experiment in experiments):
@@ -115,8 +120,3 @@ def merge(experiments: Sequence[Experiment]) -> Experiment:
                 f"samples of different jobs cannot be merged: {first.job} on {first.gpus} GPUs, {other.job} on {other.gpus}"
             )
     return Experiment(first.job, first.gpus, tuple(sample for each in experiments for sample in each.samples))
-
-
-def read_below(folder: Path) -> list[Experiment]:
-    """The experiments whose records are in folders below one; its own record may be the last merge. UsageError as `read`."""
-    return [read(path) for path in sorted(folder.glob(f"*/**/{NAME}"))]

@@ -220,3 +220,12 @@ def test_changes_replace_keys_of_the_file(tmp_path: Path) -> None:
     assert parse_job(job.file, changed.data) == changed
     with pytest.raises(UsageError, match="repeat must be at least 1"):
         job.with_changes(repeat=0)
+
+
+def test_outputs_may_go_elsewhere(tmp_path: Path) -> None:
+    text = BUFFER + '[[outputs]]\nbuffer = "a"\nfile = "x/a.npy"\nexpect = "e.npy"\n'
+    text += f'[[outputs]]\nbuffer = "a"\nfile = "{tmp_path}/b.npy"\n'
+    job = parse(tmp_path, text).with_changes(output_dir="there")
+    assert [output.file for output in job.outputs] == [tmp_path / "there" / "x" / "a.npy", tmp_path / "b.npy"]
+    assert job.outputs[0].expect == ArrayFile(tmp_path / "e.npy")
+    assert parse(tmp_path, text).outputs[0].file == tmp_path / "x" / "a.npy"

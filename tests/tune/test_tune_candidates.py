@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rjemu.config import ThreadAllocation, load_config, preset_names, resolve_execution_threads
@@ -31,6 +31,7 @@ requests = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(requests, topologies, st.integers(1, 1000), st.booleans())
 def test_default_allocations_are_few_fit_and_hold_the_policys(
     request: ThreadRequest, topology: ExecutionTopology, budget: int, helpers: bool
@@ -71,6 +72,7 @@ def test_every_preset_has_a_plan(preset: str) -> None:
     assert [candidate.budget for candidate in candidates] == sorted(candidate.budget for candidate in candidates)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10_000))
 def test_default_budgets(cpus: int) -> None:
     budgets = default_budgets(cpus)
@@ -109,6 +111,7 @@ def test_what_cannot_be_run_as_given_is_refused(
         planned(budgets, given_allocations, helpers=helpers)
 
 
+@settings(deadline=None)
 @given(allocations)
 def test_names_are_read_back(allocation: ThreadAllocation) -> None:
     assert parse_allocation(allocation_name(allocation)) == allocation
