@@ -12,8 +12,9 @@ from rjemu.errors import CheckpointError
 from rjemu.exec.suspended import WAVE_STATES
 
 
-def read_data(path: str | Path) -> Any:
-    """What `Machine.save` was given as `data`, without the rest being read. CheckpointError as `describe`."""
+def read_request(path: str | Path) -> tuple[Any, Any]:
+    """(configuration as it was asked for, what `Machine.save` was given as `data`), without the rest being read.
+    CheckpointError as `describe`."""
     try:
         file = open(path, "rb")  # noqa: SIM115  (closed below)
     except OSError as error:
@@ -22,7 +23,7 @@ def read_data(path: str | Path) -> Any:
         section = next(Reader(file, str(path)).sections(), None)
     if section is None or section.name != "machine":
         raise CheckpointError(f"{path} does not begin with what machine it is of")
-    return section.content.get("data")
+    return section.content.get("configuration"), section.content.get("data")
 
 
 def describe(path: str | Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from rjemu.jobs import DispatchReport, JobReport, OutputReport
 from rjemu.jobs.duration import duration_text
+from rjemu.jobs.report import SaveTally
 
 
 def print_report(report: JobReport, *, stats: bool) -> None:
@@ -24,14 +25,10 @@ def print_report(report: JobReport, *, stats: bool) -> None:
         print(_output_line(output))
     if len(report.parts) > 1:
         print(_parts_line(report))
-    saves = report.checkpoints
-    if saves.count:
-        print(
-            f"{saves.count} checkpoints, the last of {saves.last_bytes / 1e6:.1f} MB; {saves.timed} of them took "
-            f"{saves.seconds:.2f} s"
-        )
+    if report.checkpoints.count:
+        print(_checkpoints_line(report.checkpoints))
     for name, found in report.plugins.items():
-        print(f"plugin {name}: {found.count} lines")
+        print(f"plugin {name}: {_counted(found.count, 'line')}")
 
 
 def _machine_line(report: JobReport) -> str:
@@ -115,4 +112,13 @@ def _output_line(output: OutputReport) -> str:
 
 def _parts_line(report: JobReport) -> str:
     ends = ", ".join(f"{part.ended_by} after {duration_text(part.seconds)}" for part in report.parts[:-1])
-    return f"interrupted {len(report.parts) - 1} times: {ends}"
+    return f"interrupted {_counted(len(report.parts) - 1, 'time')}: {ends}"
+
+
+def _checkpoints_line(saves: SaveTally) -> str:
+    text = f"{_counted(saves.count, 'checkpoint')}, the last of {saves.last_bytes / 1e6:.1f} MB"
+    return text + f"; {saves.timed} of them took {saves.seconds:.2f} s" * bool(saves.timed)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rjemu.checkpoint.info import read_data
+from rjemu.checkpoint.info import read_request
 from rjemu.checkpoint.restore import restore
 from rjemu.errors import CheckpointError, JobError, JobInterrupted, LaunchSuspended, RjemuError
 from rjemu.exec.dispatch import DispatchResult
@@ -71,13 +71,14 @@ def resume_job(
 
     CheckpointError for a file that is no job's checkpoint, or is damaged; else as `run_job`.
     """
-    state = read_state(read_data(path), path)
+    configuration, data = read_request(path)
+    state = read_state(data, path)
     state.options = replace(state.options, **(options or {}))
     state.saves = replace(state.saves, last_bytes=path.stat().st_size)
     check_places(state.job.outputs[len(state.outputs) :])
 
     def open_machine() -> Machine:
-        machine = restore(path, **overrides)
+        machine = restore(path, **{**_appending(configuration), **overrides})
         try:
             _check_restored(machine, state, path)
         except BaseException:
@@ -86,6 +87,12 @@ def resume_job(
         return machine
 
     return _carry_out(state, open_machine, checkpoint or path, trace, listener or JobListener())
+
+
+def _appending(configuration: Any) -> dict[str, Any]:
+    """The override that has plugins go on with their files rather than begin them anew, where they have some."""
+    sinks = configuration.get("sinks") if isinstance(configuration, Mapping) else None
+    return {"sinks": {**sinks, "append": True}} if isinstance(sinks, Mapping) and sinks else {}
 
 
 def _check_restored(machine: RestoredMachine, state: JobState, path: Path) -> None:
@@ -170,6 +177,7 @@ class _JobRun:
         self._listener = listener
         self._started, self._clock = time.time(), time.perf_counter()
         self._launch_clock: float | None = None
+        self._ended_by: str | None = None
         self._interruption = interruption
         self._arrays: dict[str, DeviceArray] = {}
         self._modules: dict[str, Module] = {}
@@ -276,6 +284,7 @@ class _JobRun:
         """The error of an output that could not be written, after what hours may have computed is in the checkpoint."""
         if self._checkpoints is None:
             return error
+        self._ended_by = "a result that could not be written"
         with contextlib.suppress(CheckpointError):
             self._checkpoints.save(stop=False)
             return JobError(f"{error}; rjemu resume {self._checkpoints.path} finishes the outputs")
@@ -298,7 +307,7 @@ class _JobRun:
         if self._launch_clock is not None:
             under_way = (under_way or 0.0) + time.perf_counter() - self._seconds_of_saves - self._launch_clock
         data = replace(self.state, saves=tally).as_data(
-            self._part(self._interruption.reason or LOST), under_way, self._plugin_lines()
+            self._part(self._interruption.reason or self._ended_by or LOST), under_way, self._plugin_lines()
         )
         self._machine.save(self._checkpoints.path, stop=stop, data=data)
 
@@ -318,7 +327,7 @@ class _JobRun:
     def report(self, status: str, error: str | None) -> JobReport:
         """What the job has done so far."""
         state, machine = self.state, self._machine
-        stopped = None if self._checkpoints is None else self._checkpoints.stopped
+        stopped = self._ended_by if self._checkpoints is None else self._checkpoints.stopped or self._ended_by
         return JobReport(
             job=state.job.file,
             status=status,

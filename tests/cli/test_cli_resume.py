@@ -59,7 +59,7 @@ def test_a_signal_to_the_whole_group_ends_the_job_with_a_checkpoint(tmp_path: Pa
     job.unlink()
     (tmp_path / "kernel.o").unlink()
     output = finished(tmp_path / "saved", "--workers", "inline")
-    assert f"interrupted 1 times: {number.name} after" in output
+    assert f"interrupted 1 time: {number.name} after" in output
     assert np.load(tmp_path / "out.npy").tolist() == [8 * 64]
 
 
