@@ -18,6 +18,7 @@ from rich.table import Table
 from rjemu.config import load_config
 from rjemu.errors import UsageError
 from rjemu.jobs import Job, load_job
+from rjemu.jobs.files import write_text
 from rjemu.mma.candidates import supports_async
 from rjemu.tune import record
 from rjemu.tune.candidates import Candidate, allocation_name, default_budgets, parse_allocation, parse_budget, plan
@@ -148,7 +149,7 @@ def _finish(experiment: Experiment, arguments: argparse.Namespace, folder: Path)
     rows, table = experiment.rows, as_configuration(experiment.table)
     with _writing(folder):
         paths = [record.write(experiment, folder), folder / TABLE_NAME]
-        paths[1].write_text(json.dumps(table, indent=2) + "\n")
+        write_text(paths[1], json.dumps(table, indent=2) + "\n")
         if not arguments.no_plot:
             paths += write_plots(rows, experiment.gpus, Path(experiment.job).name, folder / "tune")
     if arguments.json:

@@ -67,8 +67,8 @@ def run_once(job: Job, candidate: Candidate, cpus: Sequence[int]) -> Sample:
         ran = ThreadAllocation(*(dispatch.stats["allocation"][name] for name in ("engines", "dispatch", "helpers")))
         if ran != candidate.allocation:
             raise UsageError(
-                f"the job runs on {allocation_name(ran)} in place of {allocation_name(candidate.allocation)}: its plugins "
-                "do not leave the choice"
+                f"the job runs on {allocation_name(ran)} in place of {allocation_name(candidate.allocation)}: its executor "
+                "or plugins do not leave the choice"
             )
     return Sample(
         candidate,

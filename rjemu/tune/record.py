@@ -10,6 +10,7 @@ from typing import Any
 
 from rjemu.config.threads import ThreadAllocation
 from rjemu.errors import UsageError
+from rjemu.jobs.files import write_text
 from rjemu.tune.candidates import Candidate
 from rjemu.tune.results import Row, Sample, allocation_table, as_configuration, summarise
 
@@ -36,7 +37,7 @@ class Experiment:
 
 
 def write(experiment: Experiment, folder: Path) -> Path:
-    """Writes tune.json and gives its path. OSError if that cannot be done."""
+    """Writes tune.json, in place of one that is there, and gives its path. JobError if that cannot be done."""
     document = {
         "version": VERSION,
         "job": experiment.job,
@@ -66,7 +67,7 @@ def write(experiment: Experiment, folder: Path) -> Path:
         **as_configuration(experiment.table),
     }
     path = folder / NAME
-    path.write_text(json.dumps(document, indent=2) + "\n")
+    write_text(path, json.dumps(document, indent=2) + "\n")
     return path
 
 

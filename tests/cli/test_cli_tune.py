@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,23 @@ def test_an_experiment_from_job_to_configuration(job: Path, tmp_path: Path) -> N
     assert "best of its budget" in drawing
     assert "1/1/0" in drawing
     assert sorted(path.name for path in job.parent.iterdir()) == files
+
+
+def test_ctrl_c_keeps_the_rounds_that_are_complete(job: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ["--budgets", "1", "--allocations", "1/1", "--repeat", "100000", "--out", str(out)]
+    command = [sys.executable, "-m", "rjemu", "tune", str(job), *options]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    while not (out / "tune.json").exists():
+        assert child.poll() is None
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    output, errors = child.communicate(timeout=60)
+    assert (child.returncode, output, errors.count("\n")) == (1, "", 1)
+    assert errors.startswith("rjemu: ")
+    assert record.read(out / "tune.json").samples
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith(f"rjemu-{child.pid}-")]
 
 
 def test_a_wrong_output_is_status_1(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
