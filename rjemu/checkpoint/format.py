@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,17 @@ def checksum(name: str, content: bytes) -> int:
     return zlib.crc32(content, zlib.crc32(name.encode()))
 
 
+def framed(name: str, content: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """A section as it is in the file: its beginning, and its content. CheckpointError if it is too long."""
+    packed = msgpack.packb(content)
+    if len(packed) > MAX_SECTION:
+        raise CheckpointError(f"{len(packed)} bytes of {name} are more than a section of a checkpoint can hold")
+    # The content is not copied into its frame: it may be long. It is a bin 32 object in any case.
+    return b"\x93" + msgpack.packb(name) + msgpack.packb(checksum(name, packed)) + struct.pack(
+        ">BI", 0xC6, len(packed)
+    ), packed
+
+
 class Writer:
     """Writes sections to an open file."""
 
@@ -45,10 +57,12 @@ class Writer:
 
     def section(self, name: str, content: Mapping[str, Any]) -> None:
         """Adds a section. CheckpointError if it is too long."""
-        packed = msgpack.packb(content)
-        if len(packed) > MAX_SECTION:
-            raise CheckpointError(f"{len(packed)} bytes of {name} are more than a section of a checkpoint can hold")
-        self._file.write(msgpack.packb([name, checksum(name, packed), packed]))
+        self.add(framed(name, content))
+
+    def add(self, frame: tuple[bytes, bytes]) -> None:
+        """Adds a section that `framed` has made."""
+        for part in frame:
+            self._file.write(part)
         self._sections += 1
 
     def end(self) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgpack
+import numpy as np
 
 from rjemu.checkpoint.contents import PIECE, encode_dtype, encode_piece, encode_workgroup
-from rjemu.checkpoint.format import Writer, replaced_file
+from rjemu.checkpoint.format import Writer, framed, replaced_file
 from rjemu.errors import UsageError
 from rjemu.shm.vram import Allocation
 from rjemu.vm.gate import Pass
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from rjemu.vm.machine import Machine
 
 _CODE_PIECE = 32 << 20
+_MOST_THREADS = 8
+"""That compress: more than that, and a disk does not keep up."""
 
 
 def save_machine(
@@ -144,8 +150,25 @@ def _write_launch(writer: Writer, pending: PendingLaunch) -> None:
 
 
 def _write_memory(writer: Writer, machine: Machine, allocations: Sequence[Allocation]) -> None:
-    for allocation in allocations:
-        for address, pages in machine.vram.written(allocation, PIECE):
-            piece = encode_piece(address, pages)
-            if piece is not None:
-                writer.section("memory", piece)
+    """Several threads compress pieces, a few of them ahead of what is written: the machine stands still meanwhile."""
+    pieces = (piece for allocation in allocations for piece in machine.vram.written(allocation, PIECE))
+    count = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+    under_way: deque[Future[tuple[bytes, bytes] | None]] = deque()
+    with ThreadPoolExecutor(count, thread_name_prefix="rjemu checkpoint") as threads:
+        for address, pages in pieces:
+            under_way.append(threads.submit(_memory_section, address, pages))
+            if len(under_way) > 2 * count:
+                _add(writer, under_way.popleft())
+        while under_way:
+            _add(writer, under_way.popleft())
+
+
+def _memory_section(address: int, pages: np.ndarray) -> tuple[bytes, bytes] | None:
+    piece = encode_piece(address, pages)
+    return None if piece is None else framed("memory", piece)
+
+
+def _add(writer: Writer, section: Future[tuple[bytes, bytes] | None]) -> None:
+    frame = section.result()
+    if frame is not None:
+        writer.add(frame)
