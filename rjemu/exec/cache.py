@@ -61,21 +61,21 @@ class HandlerCache:
         pack = self._packs.get(name)
         if pack is None:
             return None
-        with contextlib.suppress(OSError, ValueError):
+        listing = pack.with_suffix(".txt")
+        try:
             with pack.open("rb") as file:
                 code = file.read(_MAX_OBJECT)
-            names = pack.with_suffix(".txt").read_text().split()
-            if _stem(code, names) == pack.stem and name in names:
-                return code, names
-        self._forget(pack)
-        return None
-
-    def _forget(self, pack: Path) -> None:
-        """Drop a damaged pack, also from the disk: what replaces it may have another name."""
+            names = listing.read_text(errors="replace").split()
+        except OSError:  # deleted meanwhile, or too many open files
+            return None
+        if _stem(code, names) == pack.stem and name in names:
+            return code, names
+        # Also from the disk: what replaces it may have another name.
         self._packs = {name: path for name, path in self._packs.items() if path != pack}
-        for path in (pack, pack.with_suffix(".txt")):
+        for path in (pack, listing):
             with contextlib.suppress(OSError):
                 path.unlink()
+        return None
 
     def write(self, code: bytes, names: list[str]) -> None:
         """Keep an object for later processes; a full or read-only disk is no error, the cache only saves time."""

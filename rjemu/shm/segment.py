@@ -73,7 +73,10 @@ class Segment:
         even the page tables of a sparse segment.
         """
         guard(SHM_DIRECTORY, _names.prefix)
-        descriptor = os.open(SHM_DIRECTORY, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(SHM_DIRECTORY, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise OutOfMemory(f"cannot create shared memory in {SHM_DIRECTORY}: {error.strerror}") from error
         try:
             os.ftruncate(descriptor, size)
             fcntl.flock(descriptor, fcntl.LOCK_SH)

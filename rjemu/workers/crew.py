@@ -149,7 +149,13 @@ class Crew:
             record = self._control.workers[index]
             record.set_word("ready", 0)
             record.set_word("cpu", setup.cpu)
-            member = _Member(setup, record, waves, *start_worker(setup), started=time.monotonic())
+            try:
+                member = _Member(setup, record, waves, *start_worker(setup), started=time.monotonic())
+            except WorkerLost:
+                if self._helpers is not None:
+                    self._helpers.remove_waves(number)
+                waves.close()
+                raise
             member.answered = record.word("requests")
             self._members[index] = member
         return member
@@ -161,13 +167,13 @@ class Crew:
 
     def invite(self, k: int, device: int, most: int) -> list[int]:
         """Choose at most so many workers for the dispatch of slot k, those with the least to do first, and start what does
-        not run yet. Their bells ring with `ring`."""
+        not run yet. Their bells ring with `ring`. WorkerLost, and nobody is invited, if one cannot be started."""
         with self._lock:
             able = [index for index, role in enumerate(self._roles) if role.serves(device)]
             chosen = sorted(able, key=self._load.__getitem__)[:most]
-            for index in chosen:
+            records = [self._ensure(index).record for index in chosen]
+            for index, record in zip(chosen, records, strict=True):
                 self._load[index] += 1
-                record = self._ensure(index).record
                 record.set_word("invited", record.word("invited") | 1 << k)
             return chosen
 
@@ -274,10 +280,17 @@ class Crew:
         for k in range(DISPATCH_SLOTS):
             if slots >> k & 1:
                 lost(k, WorkerLost(text))
+        try:
+            started = start_worker(member.setup)
+        except WorkerLost as error:  # the next look tries again
+            for k in range(DISPATCH_SLOTS):
+                if record.word("invited") >> k & 1:
+                    lost(k, error)
+            return error
         member.connection.close()
         member.process.close()
+        member.process, member.connection = started
         member.answered = record.word("requests")
-        member.process, member.connection = start_worker(member.setup)
         member.started = time.monotonic()
         if member.failed_starts < START_TRIES:
             return None

@@ -121,11 +121,12 @@ class HelperPool:
     # --- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the helpers, if they do not run yet; they are not waited for."""
+        """Start the helpers, if they do not run yet; they are not waited for. WorkerLost if one cannot be started."""
         with self._lock:
             if not self._members:
-                self._members = [self._started(setup) for setup in self._setups]
                 self._sent = len(self._library.journal)
+            for setup in self._setups[len(self._members) :]:
+                self._members.append(self._started(setup))
 
     def wait_until_ready(self) -> None:
         """Start the helpers, and wait until all of them take jobs. WorkerLost if one does not come up."""
@@ -205,11 +206,15 @@ class HelperPool:
         for k, member in enumerate(self._members):
             if member.process.is_alive() or not self._detached(k):
                 continue
+            self.board.set_word(k, "lost", 0)
+            try:
+                self._members[k] = self._started(member.setup)
+            except WorkerLost:  # the issuers do without it, and the next look tries again
+                self.board.set_word(k, "lost", 1)
+                continue
             member.connection.close()
             member.process.close()
             self._lost += 1
-            self.board.set_word(k, "lost", 0)
-            self._members[k] = self._started(member.setup)
 
     def _detached(self, helper: int) -> bool:
         """Whether nobody can have a job on a dead helper any more: its issuer has said so, or nobody had it."""

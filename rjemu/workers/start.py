@@ -8,8 +8,10 @@ with the launcher, whose end closes the pipes that they read from. The server's 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import pickle
+import resource
 import signal
 import socket
 import struct
@@ -17,7 +19,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import multiprocess
@@ -25,6 +27,7 @@ from multiprocess import forkserver, resource_tracker
 from multiprocess import process as processes
 from multiprocess.connection import Connection
 
+from rjemu.errors import WorkerLost
 from rjemu.workers.entry import run_worker
 
 if TYPE_CHECKING:
@@ -39,13 +42,17 @@ _LAUNCHERS_SIGNALS = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, 
 
 _PR_SET_PDEATHSIG = 1
 
+_FILES_OF_A_START = 12
+"""Files that the launcher has open at once while a worker starts, at most: two pipes, two sockets, what pickling opens."""
+
 _lock = threading.Lock()
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 def start_server() -> None:
-    """Start the server, unless it runs, and do not wait for it: its imports take longer than all the rest of a start."""
-    with _lock:
+    """Start the server, unless it runs, and do not wait for it: its imports take longer than all the rest of a start.
+    WorkerLost if the host refuses."""
+    with _lock, _refusals("the fork server"):
         multiprocess.get_context("forkserver").set_forkserver_preload(_PRELOAD)
         with _without_main_module():
             _ensure_server()
@@ -59,28 +66,73 @@ def _ensure_server() -> None:
     for ensure_running in (resource_tracker.ensure_running, forkserver.ensure_running):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _LAUNCHERS_SIGNALS)
         try:
-            ensure_running()
+            with _launchers_search_path():
+                ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def start_worker(setup: Setup | HelperSetup) -> tuple[Any, Connection]:
-    """A running worker or helper (a `multiprocess` process) and the launcher's end of its connection."""
+    """A running worker or helper (a `multiprocess` process) and the launcher's end of its connection. WorkerLost if the
+    host refuses."""
     context = multiprocess.get_context("forkserver")
-    with _lock, _without_main_module():
+    with _lock, _refusals(setup.name), _without_main_module(), ExitStack() as undo:
         context.set_forkserver_preload(_PRELOAD)
         _ensure_server()
+        _try_files()
         here, there = context.Pipe()
-        _limit_waiting(here)
-        arguments = pickle.dumps(setup), there
-        process = context.Process(target=run_worker, args=arguments, name=f"rjemu {setup.name}", daemon=True)
-        process.start()
-        there.close()
+        undo.callback(here.close)
+        with there:
+            _limit_waiting(here)
+            arguments = pickle.dumps(setup), there
+            process = context.Process(target=run_worker, args=arguments, name=f"rjemu {setup.name}", daemon=True)
+            process.start()
+        undo.pop_all()
         # `multiprocess` terminates the daemons that it knows of at exit, also at a forked child's, and keeps those that
         # nobody joins. Workers need neither: they end with their launcher, or when their machine is collected.
         processes._children.discard(process)
         _connections.add(here)
     return process, here
+
+
+def _try_files() -> None:
+    """OSError if this process cannot open the files of a start: one that fails half-way would end the server, and with it
+    all workers."""
+    with ExitStack() as opened:
+        for _ in range(_FILES_OF_A_START):
+            opened.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+
+@contextmanager
+def _refusals(name: str) -> Iterator[None]:
+    """What the host, or a server that has ended, answers to a start becomes a WorkerLost."""
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        reason = "the fork server has ended" if isinstance(error, EOFError | ConnectionError) else str(error.strerror)
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            reason = f"the limit of open files (ulimit -n) is {limit}, and a machine takes three for each of its processes"
+        if isinstance(error, FileNotFoundError):
+            reason += " (has the current directory been removed?)"
+        raise WorkerLost(f"{name} cannot be started: {reason}") from error
+
+
+@contextmanager
+def _launchers_search_path() -> Iterator[None]:
+    """Have a process that starts find modules where this one does. It is a `python -c`, which would look into the current
+    directory first: whatever lies there (a job's folder, of whoever) must not be run."""
+    paths = os.pathsep.join(path or os.curdir for path in sys.path)
+    before = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    os.environ.update(PYTHONPATH=paths, PYTHONSAFEPATH="1")
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _limit_waiting(connection: Connection) -> None:
