@@ -18,7 +18,7 @@ from support.fake_slurm import install
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = ROOT / "scripts" / "slurm_array.sh"
 
-LONG, SHORT = 1_000_000, 1_000
+LONG, SHORT = 4_000_000, 1_000
 """Steps of half a second, and of none worth mentioning."""
 MULTIPLIER, INCREMENT = 1664525, 1013904223
 
@@ -122,10 +122,10 @@ def test_a_preempted_array_gives_what_an_uninterrupted_run_gives(slurm: dict[str
     uninterrupted = (job.parent / "y.npy").read_bytes()
     (job.parent / "y.npy").unlink()
 
-    # Every task: before its first checkpoint, in the middle of the dispatch, and again where `rjemu resume` begins.
+    # Every task: before its first checkpoint, in the middle of the dispatch, where `rjemu resume` begins, and once more.
     preempted = {
         **slurm,
-        "FAKE_SLURM_PREEMPTIONS": "start checkpoint start",
+        "FAKE_SLURM_PREEMPTIONS": "start checkpoint start grace",
         "EVERY": "0.1s",
         "REPEAT": "2",
         "ALLOCATIONS": "1/1,1/2",
@@ -133,14 +133,14 @@ def test_a_preempted_array_gives_what_an_uninterrupted_run_gives(slurm: dict[str
     script = ["bash", str(SCRIPT), "job/job.toml", "results", "2", "--partition=preempt"]
     assert call(script, preempted, tmp_path) == "Submitted batch job 100\n"
     ended = (tmp_path / "slurm" / "ended").read_text().splitlines()
-    assert ended == [f"2 {task} {run} {75 if run < 3 else 0}" for task in range(2) for run in range(4)]
+    assert ended == [f"2 {task} {run} {75 if run < 4 else 0}" for task in range(2) for run in range(5)]
     for candidate in ("2-1-1-0", "2-1-2-0"):
         for number in "12":
             own = tmp_path / "results" / candidate / number
             assert (own / "y.npy").read_bytes() == uninterrupted
             assert not (own / "checkpoint").exists()
         parts = json.loads((own.parent / "1" / "report.json").read_text())["parts"]
-        assert "SIGUSR1" in [part["ended_by"] for part in parts]
+        assert {"SIGUSR1", "SIGTERM"} <= {part["ended_by"] for part in parts}
     assert not (job.parent / "y.npy").exists()
 
     printed = call(["rjemu", "tune", "--merge", "results"], slurm, tmp_path)

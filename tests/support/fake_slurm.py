@@ -5,8 +5,9 @@ options for each `sbatch`; `ended`, a line for each run of a task: "BUDGET TASK 
 runs a copy of the script, with a CPU set of the size asked for; the array's first task has the array's own number as job
 id, so that `scontrol requeue` of a plain number is an error here; srun passes signals on to what it runs.
 
-Preemption: a task's runs, but for the last, get SIGUSR1 in the batch shell, at the moments that `FAKE_SLURM_PREEMPTIONS`
-lists: "start", as soon as srun runs, or "checkpoint", as soon as a file of that name below `FAKE_SLURM_WATCH` is new.
+Preemption: a task's runs, but for the last, are signalled as the words of `FAKE_SLURM_PREEMPTIONS` say. The batch shell gets
+SIGUSR1: "start", as soon as srun runs; "checkpoint", as soon as a file of that name below `FAKE_SLURM_WATCH` is new. Or srun
+gets the SIGTERM that begins a grace time: "grace", at the same moment.
 """
 
 from __future__ import annotations
@@ -98,7 +99,10 @@ def _run_to_its_end(array: int, task: int, options: dict[str, str], command: lis
             )
             if run < len(preemptions):
                 _wait_for(preemptions[run], shell, state, known)
-                shell.send_signal(signal.SIGUSR1)
+                if preemptions[run] == "grace":
+                    os.kill(int((state / "srun-runs").read_text()), signal.SIGTERM)
+                else:
+                    shell.send_signal(signal.SIGUSR1)
             status = shell.wait(DEADLINE_SECONDS)
         (state / "srun-runs").unlink(missing_ok=True)
         _append(state / "ended", f"{budget} {task} {run} {status}")
@@ -113,7 +117,7 @@ def _wait_for(moment: str, shell: subprocess.Popen[bytes], state: Path, known: d
     while time.monotonic() < deadline and shell.poll() is None:
         if moment == "start" and (state / "srun-runs").exists():
             return
-        if moment == "checkpoint" and _checkpoints() != known:
+        if moment != "start" and _checkpoints() != known:
             return
         time.sleep(0.01)
 
@@ -127,7 +131,7 @@ def srun(arguments: list[str]) -> int:
     child = subprocess.Popen(command)
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, lambda number, frame: child.send_signal(number))
-    (Path(os.environ["FAKE_SLURM"]) / "srun-runs").touch()
+    (Path(os.environ["FAKE_SLURM"]) / "srun-runs").write_text(str(os.getpid()))
     status = child.wait()
     return 128 - status if status < 0 else status
 
