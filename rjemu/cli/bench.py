@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -102,10 +104,17 @@ def _measure(row: Row, repeat: int) -> Figure:
     if row.needs_triton and importlib.util.find_spec("triton") is None:
         return {"reason": "needs triton"}
     command = [sys.executable, "-m", "rjemu.bench.worker", row.name, str(repeat)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, env=fair_environment(), text=True)
-    if done.returncode != 0:
+    # In a group of its own: Ctrl-C is for this process, which then ends all that a measurement has started.
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, "env": fair_environment(), "text": True, "start_new_session": True}
+    with subprocess.Popen(command, **options) as process:
+        try:
+            output, _ = process.communicate()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode != 0:
         return {"reason": "failed", "failed": True}
-    figure: Figure = json.loads(done.stdout)
+    figure: Figure = json.loads(output)
     return figure
 
 

@@ -38,7 +38,7 @@ _PRELOAD = ["rjemu.workers.worker", "rjemu.workers.helper"]
 ANSWER_SECONDS = 5.0
 """How long the launcher's end of a connection waits for a worker that does not read, or has begun a message, at most."""
 
-_LAUNCHERS_SIGNALS = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP})
+_LAUNCHERS_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP})
 
 _PR_SET_PDEATHSIG = 1
 
@@ -59,9 +59,9 @@ def start_server() -> None:
 
 
 def _ensure_server() -> None:
-    """Start the server and the resource tracker, if they do not run, deaf to the signals with which schedulers ask a whole
-    group of processes to end: what they mean is for the launcher to decide, which may want to write a checkpoint first.
-    Workers inherit that."""
+    """Start the server and the resource tracker, if they do not run, deaf to the signals with which terminals and schedulers
+    ask a whole group of processes to end: what they mean is for the launcher to decide, which may want to write a
+    checkpoint first. Workers inherit that."""
     # Each start ends the blocking of some of them again.
     for ensure_running in (resource_tracker.ensure_running, forkserver.ensure_running):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _LAUNCHERS_SIGNALS)
