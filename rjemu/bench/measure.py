@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rjemu.bench import async_mma, processes
+from rjemu.bench import async_mma, checkpoints, processes
 from rjemu.bench.ir_kernels import ALU_OPERATIONS, EMPTY, alu_loop
 from rjemu.bench.matmul import PRESET, SIZE, TARGET, TILES, compile_matmul, matmul_grid
 from rjemu.bench.timing import Figure, interleaved_medians
@@ -182,4 +182,5 @@ _MEASUREMENTS: dict[str, Callable[[int], Figure]] = {
     "warm": _warm,
     **processes.MEASUREMENTS,
     **async_mma.MEASUREMENTS,
+    **checkpoints.MEASUREMENTS,
 }

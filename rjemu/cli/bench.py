@@ -120,8 +120,9 @@ def _measure(row: Row, repeat: int) -> Figure:
 
 def _table(rows: Sequence[Row], figures: Sequence[Figure]) -> Table:
     against = {"core": "numpy's on the same core", "processes": "rjemu's own", "async": "rjemu's own"}
-    sides = dict.fromkeys(against[group] for group in GROUPS if any(row.group == group for row in rows))
-    caption = "ratios: speed over " + " or ".join(sides)
+    present = {row.group for row in rows if row.kind == "ratio"}
+    sides = dict.fromkeys(against[group] for group in GROUPS if group in present)
+    caption = "ratios: speed over " + " or ".join(sides) if sides else None
     table = Table(box=None, pad_edge=False, caption=caption, caption_justify="left")
     for heading in ("row", "what"):
         table.add_column(heading)

@@ -7,11 +7,15 @@ import zipfile
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from rjemu.checkpoint.format import replaced_file
 from rjemu.errors import CheckpointError, JobError, UsageError
+
+MAPPED_BYTES = 64 << 20
+"""Files from this size on are mapped rather than read: what takes their contents does so piece by piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class ArrayFile:
         return self.path.suffix == ".npz"
 
     def load(self) -> np.ndarray:
-        """The array. UsageError if the file cannot be read, or does not hold such an array.
+        """The array, not to be written. UsageError if the file cannot be read, or does not hold such an array.
 
         ml_dtypes' types have no name in .npy files: `dtype` says which it is.
         """
@@ -58,8 +62,9 @@ class ArrayFile:
             raise UsageError(f"cannot read {self.path}: {error.strerror}") from error
 
     def _of_npy(self) -> np.ndarray:
+        mode: Literal["r"] | None = "r" if self.path.stat().st_size >= MAPPED_BYTES else None
         try:
-            array = np.load(self.path, allow_pickle=False)
+            array = np.load(self.path, mmap_mode=mode, allow_pickle=False)
         except (ValueError, EOFError) as error:
             raise UsageError(f"{self.path} is no .npy file of plain numbers: {error}") from error
         if not isinstance(array, np.ndarray):
@@ -87,6 +92,8 @@ class ArrayFile:
         needed, there = prod(self.shape) * self.dtype.itemsize, self.path.stat().st_size
         if self.offset + needed > there:
             raise UsageError(f"{self.path} has {there} bytes: {needed} from byte {self.offset} on are wanted")
+        if needed >= MAPPED_BYTES:
+            return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
         return np.fromfile(self.path, self.dtype, prod(self.shape), offset=self.offset).reshape(self.shape)
 
 

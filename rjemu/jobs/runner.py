@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rjemu.checkpoint.info import read_request
 from rjemu.checkpoint.restore import restore
 from rjemu.errors import CheckpointError, JobError, JobInterrupted, LaunchSuspended, RjemuError
@@ -32,6 +34,9 @@ from rjemu.vm.restored import RestoredMachine
 
 MOST_LINES = 1000
 """Lines of a plugin that a report holds."""
+
+_PIECE = 32 << 20
+"""Bytes that are copied to the device at a time."""
 
 
 def run_job(
@@ -215,11 +220,22 @@ class _JobRun:
         self._arrays = {name: arrays[address] for name, address in state.arrays.items()}
         for buffer in state.job.buffers[len(self._arrays) :]:
             self._look()
-            array = machine.to_device(buffer.contents())
+            array = self._on_device(buffer.contents())
             self._arrays[buffer.name] = array
             state.arrays[buffer.name] = array.address
         if state.launched == 0 and state.under_way is None:
             check_expectations(state.job.outputs, self._arrays)
+
+    def _on_device(self, host: np.ndarray) -> DeviceArray:
+        """A copy of an array. If the job is interrupted meanwhile, the array will be loaded anew: it may be large."""
+        array = self._machine.empty(host.shape, host.dtype)
+        content = np.ascontiguousarray(host, array.dtype).reshape(-1).view(np.uint8)
+        for start in range(0, len(content), _PIECE):
+            if self._checkpoints is not None and self._interruption.reason is not None:
+                array.free()
+                self._look()
+            self._machine.vram.write(array.address + start, content[start : start + _PIECE])
+        return array
 
     def _launch(self) -> None:
         """The next launch, or what is left of one that was interrupted."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rjemu.errors import JobError, UsageError
+from rjemu.jobs import files
 from rjemu.jobs.files import ArrayFile, check_writable, write_array
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -81,6 +82,26 @@ def test_raw_files(tmp_path: Path) -> None:
         ArrayFile(tmp_path / "a.bin", np.dtype(np.float32), None, (4, 5), 8).load()
     with pytest.raises(UsageError, match="cannot read"):
         ArrayFile(tmp_path / "b.bin", np.dtype(np.float32), None, (4, 5)).load()
+
+
+def test_large_files_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAPPED_BYTES", 64)
+    numbers = np.arange(20, dtype=np.float32).reshape(4, 5)
+    np.save(tmp_path / "a.npy", numbers)
+    np.save(tmp_path / "bf16.npy", numbers.astype(BF16))
+    np.save(tmp_path / "fortran.npy", np.asfortranarray(numbers))
+    (tmp_path / "a.bin").write_bytes(b"head" + numbers.tobytes())
+    (tmp_path / "text.npy").write_text("1 2 3" * 20)
+    raw = ArrayFile(tmp_path / "a.bin", np.dtype(np.float32), None, (4, 5), 4).load()
+    assert isinstance(raw, np.memmap)
+    assert np.array_equal(raw, numbers)
+    for name in ("a.npy", "fortran.npy"):
+        loaded = ArrayFile(tmp_path / name).load()
+        assert isinstance(loaded, np.memmap)
+        assert np.array_equal(loaded, numbers)
+    assert np.array_equal(ArrayFile(tmp_path / "bf16.npy", BF16).load(), numbers.astype(BF16))
+    with pytest.raises(UsageError, match=r"text\.npy is no \.npy file"):
+        ArrayFile(tmp_path / "text.npy").load()
 
 
 def test_results_replace_what_is_there_when_they_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from support.interrupted import KERNARG
 from rjemu.checkpoint.info import describe, read_request
 from rjemu.checkpoint.restore import restore
 from rjemu.errors import CheckpointError, JobInterrupted
-from rjemu.jobs import JobOptions, JobReport, files, load_job, resume_job, run_job
+from rjemu.jobs import JobOptions, JobReport, files, load_job, resume_job, run_job, runner
+from rjemu.shm.vram import Vram
 
 MACHINES: list[dict[str, Any]] = [
     {"workers": "inline"},
@@ -119,9 +120,24 @@ def test_interrupted_while_it_loads(job: Path, expected: list[bytes], call: int,
         signalled_at(patched, files.ArrayFile, "load", call)
         with pytest.raises(JobInterrupted, match="interrupted by SIGTERM"):
             run_job(load_job(job).with_changes(workers="inline"), checkpoint=checkpoint)
-    assert len(describe(checkpoint)["arrays"]) == call
+    assert len(describe(checkpoint)["arrays"]) == call - 1  # what it reads then is read again
     report = resume_job(checkpoint)
     assert [part.ended_by for part in report.parts] == ["SIGTERM", None]
+    assert output_bytes(job.parent) == expected
+
+
+def test_interrupted_in_the_middle_of_a_large_buffer(
+    job: Path, expected: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is loaded anew, from its beginning."""
+    checkpoint = job.parent / "saved"
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "_PIECE", 64 << 10)
+        signalled_at(patched, Vram, "write", 20)  # of 16 for each of the large buffers
+        with pytest.raises(JobInterrupted):
+            run_job(load_job(job).with_changes(workers="inline"), checkpoint=checkpoint)
+    assert len(describe(checkpoint)["arrays"]) == 1
+    assert resume_job(checkpoint).succeeded
     assert output_bytes(job.parent) == expected
 
 
