@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 import tempfile
@@ -85,23 +84,21 @@ def cost(interval: float) -> Callable[[int], Figure]:
             arguments = [out, np.int32(ROUNDS)]
             kernel.launch(8, 64, arguments)
             workgroups = max(int(64 * RUN_SECONDS / kernel.launch(64, 64, arguments).seconds), 8)
-            saves: list[int] = []
 
-            def run(every: float) -> None:
-                due, count = time.perf_counter() + every, 0
+            def run(saves: int) -> None:
+                """With so many checkpoints, evenly spread."""
+                count = 0
 
                 def progress(done: int, total: int) -> None:
-                    nonlocal due, count
-                    if done < total and time.perf_counter() >= due:
+                    nonlocal count
+                    if count < saves and done * (saves + 1) >= total * (count + 1):
                         gpu.save(path)
-                        due, count = time.perf_counter() + every, count + 1
+                        count += 1
 
                 kernel.launch(workgroups, 64, arguments, progress=progress)
-                saves.append(count)
 
-            every = RUN_SECONDS / (SAVES_PER_RUN + 1)
-            with_saves, without = _alternating((lambda: run(every), lambda: run(math.inf)), min(repeat, 5))
-        added = (with_saves - without) / max(max(saves), 1) * GIB / live
+            with_saves, without = _alternating((lambda: run(SAVES_PER_RUN), lambda: run(0)), min(repeat, 5))
+        added = (with_saves - without) / SAVES_PER_RUN * GIB / live
         return 100 * added / interval, {"with": with_saves, "without": without}
 
     return measured

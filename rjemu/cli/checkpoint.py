@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rjemu.checkpoint.info import describe
+from rjemu.checkpoint.info import describe, read_request
+from rjemu.jobs.duration import duration_text
+from rjemu.jobs.state import is_job, read_state
 
 
 def add_parser(subparsers: Any) -> None:
@@ -21,8 +23,25 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     facts = describe(arguments.file)
+    facts["job"] = _job(arguments.file)
     print(json.dumps(facts, indent=2) if arguments.json else "\n".join(_lines(facts)))
     return 0
+
+
+def _job(path: Path) -> dict[str, Any] | None:
+    """How far the job is that the checkpoint is of; None if it is of none."""
+    _, data = read_request(path)
+    if not is_job(data):
+        return None
+    state = read_state(data, path)
+    return {
+        "file": str(state.job.file),
+        "launches": state.job.launches,
+        "launched": state.launched,
+        "outputs": len(state.job.outputs),
+        "finished": len(state.outputs),
+        "seconds": sum(part.seconds for part in state.parts),
+    }
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -37,6 +56,12 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         f"{len(facts['arrays'])} arrays, {len(facts['code'])} code objects, {facts['queues']} queues, "
         f"{len(facts['launches'])} launches under way",
     ]
+    job = facts["job"]
+    if job is not None:
+        lines.append(
+            f"job {job['file']}: {job['launched']} of {job['launches']} launches and {job['finished']} of {job['outputs']} "
+            f"outputs done, in {duration_text(job['seconds'])}"
+        )
     for launch in facts["launches"]:
         waves = ", ".join(f"{count} {state}" for state, count in sorted(launch["waves"].items())) or "none"
         lines += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -91,6 +92,14 @@ class Checkpoints:
     def _left(self) -> str:
         """For messages: what there is instead."""
         return "; the checkpoint written before is still there" if self.tally.count and self.path.exists() else ""
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what processes have left that were killed while they wrote this checkpoint: each may be as large as it is."""
+    parts = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part")
+    for entry in path.parent.iterdir():
+        if parts.fullmatch(entry.name):
+            entry.unlink(missing_ok=True)
 
 
 def check_checkpoint_place(path: Path) -> None:

@@ -18,7 +18,7 @@ from rjemu.checkpoint.restore import restore
 from rjemu.errors import CheckpointError, JobError, JobInterrupted, LaunchSuspended, RjemuError
 from rjemu.exec.dispatch import DispatchResult
 from rjemu.jobs.arguments import kernarg_segment, launch_values
-from rjemu.jobs.checkpoints import Checkpoints, check_checkpoint_place
+from rjemu.jobs.checkpoints import Checkpoints, check_checkpoint_place, remove_leftovers
 from rjemu.jobs.files import check_writable
 from rjemu.jobs.host import describe_allocation, describe_configuration, describe_host
 from rjemu.jobs.interruption import Interruption
@@ -136,6 +136,7 @@ def _carry_out(
         check_writable(options.report)
     if checkpoint is not None:
         check_checkpoint_place(checkpoint)
+        remove_leftovers(checkpoint)
     interruption = Interruption(options.time_limit)
     with ExitStack() as stack:
         if checkpoint is not None:

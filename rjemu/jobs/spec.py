@@ -120,7 +120,16 @@ def parse_job(file: Path, data: Mapping[str, Any]) -> Job:
         table.fail("dispatches is missing")
     folder = table.path("output_dir") or file.parent
     outputs = tuple(_output(entry, names, folder) for entry in table.tables("outputs"))
-    return Job(file, config, table.rest(), executor, workers, buffers, dispatches, outputs, repeat, data)
+    overrides = _with_sinks_in(file.parent, table.rest())
+    return Job(file, config, overrides, executor, workers, buffers, dispatches, outputs, repeat, data)
+
+
+def _with_sinks_in(folder: Path, overrides: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the configuration, where plugins' files lie in the job file's folder like all others."""
+    sinks = overrides.get("sinks")
+    if not isinstance(sinks, Mapping) or not isinstance(sinks.get("dir"), str):
+        return overrides
+    return {**overrides, "sinks": {**sinks, "dir": str((folder / sinks["dir"]).absolute())}}
 
 
 def _config(table: Table) -> str | Path | Mapping[str, Any]:

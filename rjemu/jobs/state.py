@@ -119,9 +119,14 @@ def _output_data(output: OutputReport) -> dict[str, Any]:
     return {"file": None if output.file is None else str(output.file.absolute()), "comparison": comparison}
 
 
+def is_job(data: Any) -> bool:
+    """Whether a checkpoint's data says that it is a job's."""
+    return isinstance(data, Mapping) and data.get("kind") == KIND
+
+
 def read_state(data: Any, path: Path) -> JobState:
     """The job of a checkpoint. CheckpointError if its data is not a job's, or cannot be."""
-    if not isinstance(data, Mapping) or data.get("kind") != KIND:
+    if not is_job(data):
         raise CheckpointError(f"{path} is no job's checkpoint, but another program's: rjemu.restore reads it")
     version = data.get("version")
     if type(version) is not int or not 1 <= version <= VERSION:

@@ -152,14 +152,24 @@ def test_a_second_ctrl_c_gives_up(tmp_path: Path) -> None:
     assert not (tmp_path / "saved").exists()
 
 
-def test_a_kept_checkpoint_and_one_of_another_name(tmp_path: Path) -> None:
+def test_a_kept_checkpoint_and_one_of_another_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = make_small_job(tmp_path, SLOW, workgroups=4)
     options = ("--time-limit", "0.4s", "--workers", "inline", "--keep-checkpoint")
     assert ended(start_rjemu("run", job, "--checkpoint", tmp_path / "first", *options))[0] == 75
     first = (tmp_path / "first").read_bytes()
+    assert main(["checkpoint", "info", str(tmp_path / "first")]) == 0
+    assert f"job {job}: 0 of 1 launches and 0 of 1 outputs done, in " in capsys.readouterr().out
+    for name in (".first.0123abcd.part", ".second.0123abcd.part", ".second.part", "first.0123abcd.part"):
+        (tmp_path / name).write_text("half")
     resumed = start_rjemu("resume", tmp_path / "first", "--checkpoint", tmp_path / "second", "--time-limit", "0.4s")
     assert ended(resumed)[0] == 75
     assert (tmp_path / "first").read_bytes() == first
+    left = {path.name for path in tmp_path.iterdir() if "part" in path.name}
+    assert left == {
+        ".first.0123abcd.part",
+        ".second.part",
+        "first.0123abcd.part",
+    }  # those of the file that it writes are gone
     assert ended(start_rjemu("resume", tmp_path / "second", "--time-limit", "1h", "--quiet"))[0] == 0
     assert (tmp_path / "second").exists()
     finished(tmp_path / "second", "--time-limit", "1h", "--no-keep-checkpoint")

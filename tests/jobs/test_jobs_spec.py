@@ -229,3 +229,9 @@ def test_outputs_may_go_elsewhere(tmp_path: Path) -> None:
     assert [output.file for output in job.outputs] == [tmp_path / "there" / "x" / "a.npy", tmp_path / "b.npy"]
     assert job.outputs[0].expect == ArrayFile(tmp_path / "e.npy")
     assert parse(tmp_path, text).outputs[0].file == tmp_path / "x" / "a.npy"
+
+
+def test_plugins_files_lie_in_the_jobs_folder(tmp_path: Path) -> None:
+    job = parse(tmp_path, 'sinks = { types = ["file"], dir = "logs" }\n' + MINIMAL)
+    assert job.overrides == {"sinks": {"types": ["file"], "dir": str(tmp_path / "logs")}}
+    assert parse(tmp_path, "sinks = 5\n" + MINIMAL).overrides == {"sinks": 5}
