@@ -33,6 +33,7 @@ from rjemu.exec.layout import (
     RECORD_STEP,
     SCORES,
     SET_BYTES,
+    SITE_FLAG,
     SLOT,
     SLOT_RUNNING,
     VGPR_COUNT,
@@ -55,13 +56,13 @@ from rjemu.exec.plans import (
 from rjemu.exec.structures import Native, repeats
 from rjemu.isa.instruction import EXEC
 from rjemu.isa.lanes import Value
-from rjemu.shm.scoreboard import HEADER_BYTES, HELPER, HELPER_BYTES, JOB_MMAS, POSTED
+from rjemu.shm.scoreboard import HEADER_BYTES, HELPER, HELPER_BYTES, JOB_MMAS, POSTED, PROGRESS_SHIFT
 
 SKIP, START_HELPERS, WAIT = 1, 2, 4
 """What `attend` gives: the instruction is a helper's; the first candidate has been met and there are no helpers yet; what it
 depends on is not there yet."""
 
-SIMPLE, CLOSELY = 8, 1 << 31
+CLOSELY = 1 << 30
 PATIENCE = 64
 """Turns that a wave leaves to the other waves of its workgroup before the process waits for a job."""
 
@@ -78,7 +79,6 @@ matrix instruction (CREDIT_PER_MMA, less than such an instruction takes). Then i
 2^CREDIT_SHIFT of the time that goes by has made up for that, and is tried again with CREDIT_AGAIN. Helpers that are
 slow to wake up pay off as soon as they have work for a while; those whose results are wanted at once cost a few percent."""
 
-_SCATTERED = [int(f"{k:06b}"[::-1], 2) for k in range(64)]
 _SET_LANES = SET_BYTES // 8
 _KEEPS_JOBS = ("barrier", "sleep", "yield", "mode", "helpers")
 """Events after which a wave's jobs may go on; the others drain them."""
@@ -132,29 +132,22 @@ def _write_recover(module: Module) -> None:
     plan = _plan_ptr(b, ctx, b.get(slot, HELPER, "plan"))
     table = b.load_ptr(b.offset(b.get_ptr(ctx, CTX, "tables"), b.get(slot, HELPER, "fp_class").to("u64") << 3))
     first = b.get(slot, HELPER, "first")
-    whole = b.get(slot, HELPER, "whole") == b.get(slot, HELPER, "sequence")
-    with b.count(b.get(slot, HELPER, "count"), "u32") as k:
-        member = first + k
-        with b.if_(whole):
-            registers = b.offset(w, plan_word(b, plan, "results", member).to("u64"))
-            buffer = b.offset(b.field(slot, HELPER, "results"), k.to("u64") << 12)
-            b.copy(registers, buffer, plan_word(b, plan, "sizes", member).to("u64"))
-        with b.if_(whole ^ True):
-            record = b.offset(plan, member.to("u64") * RECORD_BYTES + PLAN_RECORDS)
-            handler = b.load_value(b.offset(record, RECORD_HANDLER), "u32").to("u64")
-            code = b.load_ptr(b.offset(table, handler << 3))
-            b.call(code.name, "ptr", [ctx, w, record])
+    progress = b.get(slot, HELPER, "progress", "u64")
+    known = (progress >> PROGRESS_SHIFT).to("u32") == b.get(slot, HELPER, "sequence")
+    marks = b.select(known, progress.to("u32"), b.const("u32", 0))
+    k = b.variable("u32", marks >> 1)
+    with b.if_((marks & 1) != 0):
+        registers = b.offset(w, plan_word(b, plan, "results", first + k.get()).to("u64"))
+        b.copy(registers, b.field(slot, HELPER, "undo"), plan_word(b, plan, "undo", first + k.get()).to("u64"))
+    with b.loop():
+        b.break_if(k.get() == b.get(slot, HELPER, "count"))
+        record = b.offset(plan, (first + k.get()).to("u64") * RECORD_BYTES + PLAN_RECORDS)
+        handler = b.load_value(b.offset(record, RECORD_HANDLER), "u32").to("u64")
+        code = b.load_ptr(b.offset(table, handler << 3))
+        b.call(code.name, "ptr", [ctx, w, record])
+        k.set(k.get() + 1)
     b.ret()
     b.finish("recover", "void", "ptr %ctx, ptr %w, ptr %slot")
-
-
-def copy_scattered(b: Native, to: Ptr, source: Ptr, nbytes: Value) -> None:
-    """Copy a power of two of up to 64 cache lines in an order in which the host sees no stream: it would fetch the registers
-    beyond, too, and take them away from the process that is computing them."""
-    lines = nbytes >> 6
-    with b.count(lines, "u32") as k:
-        place = (b.table(_SCATTERED, k) * lines).to("u64")
-        b.store_value(b.offset(to, place), b.load_value(b.offset(source, place), "u32", 16))
 
 
 def _write_settle(module: Module) -> None:
@@ -167,6 +160,7 @@ def _write_settle(module: Module) -> None:
         helper = b.load_value(_score(b, w, "helpers", entry, 4), "u32")
         slot = _helper_slot(b, ctx, helper)
         lost_ticks = b.variable("u64", 0)
+        b.expect_write(slot)
         with b.if_((b.load_atomic(b.field(slot, HELPER, "state"), "u32", "seq_cst") & POSTED) != 0):
             lost_ticks.set(host.ticks())
         status = b.invoke("@join", "u32", [slot])
@@ -252,6 +246,7 @@ def _finished(b: Native, ctx: Ptr, w: Ptr, pending: Value) -> Value:
     done = b.variable("u32", 0)
     with b.each_bit(pending) as entry:
         slot = _helper_slot(b, ctx, b.load_value(_score(b, w, "helpers", entry, 4), "u32"))
+        b.expect_write(slot)
         state = b.load_atomic(b.field(slot, HELPER, "state"), "u32", "seq_cst")
         with b.if_((state & POSTED) == 0):
             done.set(done.get() | (b.const("u32", 1) << entry))
@@ -565,49 +560,49 @@ def _write_turn_async(module: Module, wave: int, counting: bool) -> None:
     b.put(ctx, CTX, "code_base", base)
     b.put(ctx, CTX, "code_bytes", b.get(program, PROGRAM, "code_bytes", "u64"))
     table = b.load_ptr(b.offset(b.get_ptr(ctx, CTX, "tables"), b.get(w, WAVE, "fp_class").to("u64") << 3))
-    row = b.variable("u64", (b.get(w, WAVE, "pc", "u64") - base) >> 2)
-    counters = CountingCode(b, program, b.integer(b.offset(records, row.get() * RECORD_BYTES)), enabled=counting)
+    position = b.variable("u64", b.integer(b.offset(records, (b.get(w, WAVE, "pc", "u64") - base) << 4)))
+    counters = CountingCode(b, program, position.get(), enabled=counting)
     left = b.variable("u32", quantum)
     event = b.variable("u32", 0)
     skip = b.variable("u32", 0)
     after = b.variable("u64", 0)
     busy = b.variable("u32", _business(b, ctx, w))
     with b.loop():
-        record = b.offset(records, row.get() * RECORD_BYTES)
-        site = b.load_value(b.offset(sites, row.get() << 2), "u32")
+        record = b.address(position.get())
+        handler = b.load_value(b.offset(record, RECORD_HANDLER), "u32")
         skip.set(0)
-        with b.if_((site | busy.get()) != 0):
-            note = b.offset(notes, row.get() * (2 * SET_BYTES))
-            with b.if_(_is_simple(b, w, site, note, busy.get())):
+        with b.if_(((handler | busy.get()) & SITE_FLAG) != 0):
+            row = (position.get() - b.integer(records)) >> 6
+            site = b.load_value(b.offset(sites, row << 2), "u32")
+            note = b.offset(notes, row * (2 * SET_BYTES))
+            simple = _is_clear(b, w, note, busy.get()) & ((site < FIRST_PLAN) | _is_kept(b, w, site))
+            with b.if_(simple):
                 with b.if_(site >= FIRST_PLAN):
                     _keep(b, ctx, w)
                 with b.if_((site != 0) & (site < FIRST_PLAN)):
                     _count_site(b, ctx, site)
-                skip.set(SIMPLE)
-            with b.if_(skip.get() == 0):
-                skip.set(b.invoke("@attend", "u32", [ctx, w, row.get().to("u32"), site, note]))
+            with b.if_(simple ^ True):
+                skip.set(b.invoke("@attend", "u32", [ctx, w, row.to("u32"), site, note]))
                 busy.set(_business(b, ctx, w))
-            skip.set(skip.get() & ~SIMPLE & 0xFF)
         for flag, name in ((START_HELPERS, "helpers"), (WAIT, "yield")):
             with b.if_((skip.get() & flag) != 0, rarely=True):
                 event.set(EVENTS[name])
                 b.put(ctx, CTX, "event", EVENTS[name])
         b.break_if(event.get() != 0)
         step = b.load_value(b.offset(record, RECORD_STEP), "u32").to("u64")
-        after.set(b.integer(b.offset(record, step)))
+        after.set(position.get() + step)
         with b.if_(skip.get() == 0):
-            handler = b.load_value(b.offset(record, RECORD_HANDLER), "u32").to("u64")
-            code = b.load_ptr(b.offset(table, handler << 3))
+            code = b.load_ptr(b.offset(table, (handler & (SITE_FLAG - 1)).to("u64") << 3))
             after.set(b.integer(Ptr(b.call(code.name, "ptr", [ctx, w, record]))))
         left.set(left.get() - 1)
         with b.if_(after.get() == 0, rarely=True):
-            _leave_loop(b, ctx, w, event, row, left, step)
+            _leave_loop(b, ctx, w, event, position, left, step)
         b.break_if(event.get() != 0)
-        counters.goes_on(b.integer(b.offset(record, step)), after.get())
-        row.set((after.get() - b.integer(records)) >> 6)
+        counters.goes_on(position.get() + step, after.get())
+        position.set(after.get())
         b.break_if(left.get() == 0)
-    counters.ends(b.integer(b.offset(records, row.get() * RECORD_BYTES)))
-    b.put(w, WAVE, "pc", base + (row.get() << 2))
+    counters.ends(position.get())
+    b.put(w, WAVE, "pc", base + ((position.get() - b.integer(records)) >> 4))
     done = (quantum - left.get()).to("u64")
     b.put(w, WAVE, "instructions", b.get(w, WAVE, "instructions", "u64") + done)
     b.ret(event.get())
@@ -616,26 +611,30 @@ def _write_turn_async(module: Module, wave: int, counting: bool) -> None:
 
 def _business(b: Native, ctx: Ptr, w: Ptr) -> Value:
     """u32: what of a wave's jobs concerns its next instructions: the entries pending, and CLOSELY if `attend` must see each
-    one."""
+    one; with SITE_FLAG if there is anything."""
     pending = b.get(w, WAVE, "pending")
     closely = (b.get(w, WAVE, "hoisted", "u64") != 0) | ((pending != 0) & (b.get(ctx, CTX, "window_limit") != 0))
-    return pending | b.select(closely, b.const("u32", CLOSELY), b.const("u32", 0))
+    busy = pending | b.select(closely, b.const("u32", CLOSELY), b.const("u32", 0))
+    return b.select(busy == 0, busy, busy | SITE_FLAG)
 
 
-def _is_simple(b: Native, w: Ptr, site: Value, note: Ptr, busy: Value) -> Value:
-    """b1: whether an instruction meets no pending job, and is the issuer's to run."""
-    reads, writes = _set_at(b, note), _set_at(b, b.offset(note, SET_BYTES))
-    job_reads, job_writes = (_set_at(b, b.field(w, SCORES, name)) for name in ("all_reads", "all_writes"))
-    meets = _meets(b, (writes & (job_reads | job_writes)) | (reads & job_writes)) & (busy != 0)
-    return (meets ^ True) & (busy < CLOSELY) & ((site < FIRST_PLAN) | _is_kept(b, w, site))
+def _is_clear(b: Native, w: Ptr, note: Ptr, busy: Value) -> Value:
+    """b1: whether an instruction meets no pending job, and none of the group that is being given away."""
+    clear = b.variable("u32", 1)
+    with b.if_(busy != 0):
+        reads, writes = _set_at(b, note), _set_at(b, b.offset(note, SET_BYTES))
+        job_reads, job_writes = (_set_at(b, b.field(w, SCORES, name)) for name in ("all_reads", "all_writes"))
+        meets = _meets(b, (writes & (job_reads | job_writes)) | (reads & job_writes))
+        clear.set(((meets ^ True) & ((busy & CLOSELY) == 0)).to("u32"))
+    return clear.get() != 0
 
 
-def _leave_loop(b: Native, ctx: Ptr, w: Ptr, event: Variable, row: Variable, left: Variable, step: Value) -> None:
+def _leave_loop(b: Native, ctx: Ptr, w: Ptr, event: Variable, position: Variable, left: Variable, step: Value) -> None:
     """A handler ended the turn: where the wave goes on, and what becomes of its jobs."""
     kind = b.get(ctx, CTX, "event")
     event.set(kind)
     again = repeats(b, kind)
-    row.set(b.select(again, row.get(), row.get() + (step >> 6)))
+    position.set(b.select(again, position.get(), position.get() + step))
     left.set(b.select(again, left.get() + 1, left.get()))
     keeps = kind == EVENTS[_KEEPS_JOBS[0]]
     for name in _KEEPS_JOBS[1:]:

@@ -132,7 +132,7 @@ class Codebook:
         if self._analyst is not None and program.notes is not None:
             # A plan is made when everything that it looks at has been decoded, and can be timed.
             for at in islice(program.instructions, known, None):
-                program.notes.sites[program.row(at)] = self._analyst.site(program, at)
+                program.set_site(at, self._analyst.site(program, at))
         if self._helpers is not None:
             self._helpers.update()
         return bool(numbers)

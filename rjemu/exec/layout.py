@@ -118,6 +118,8 @@ RECORD_IMMS: Final = 8
 RECORD_OPERANDS: Final = 16
 MAX_OPERANDS: Final = 6
 MAX_IMMS: Final = 2
+SITE_FLAG: Final = 1 << 31
+"""In the word of the handler's number, of records that have a site (`exec.plans`): the asynchronous loop looks at these."""
 HANDLER_UNDECODED: Final = 0
 """Handler number of a fresh record: leaves the loop with event "undecoded"."""
 SENTINELS: Final = 8
@@ -330,7 +332,7 @@ ENV: Final = fields(
     ("context", 8),  # host address of a CTX for handlers, of no other use
 )
 MAX_SEGMENTS: Final = 4096
-CREDIT_LIMIT: Final = 1 << 22
+CREDIT_LIMIT: Final = 1 << 21
 """The most credit that a helper may have (`exec.async_turn`)."""
 
 # --- functions of the run time's object code (`exec.runtime_code`) ----------------------------------------------------

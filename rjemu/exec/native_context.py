@@ -127,14 +127,6 @@ class NativeContext(NativeMemory, IrLanes, Context):
         base = self.offset(self.wave_ptr, self._operand_offset(op))
         return self.offset(base, k * (4 * self.wave if op.kind == "v" else 4))
 
-    def matrix_ptr(self, op: Operand) -> Ptr:
-        """Where the accumulators or the result of a matrix instruction lie: in registers, unless the record's whole 64-bit
-        operand slot, as an offset from the wave, leads somewhere else (a helper's buffer)."""
-        if self.gpr_idx:
-            return self.operand_ptr(op)
-        slot = self.offset(self.record_ptr, operand_slot(self._operand_index(op)))
-        return self.offset(self.wave_ptr, self.load_value(slot, "u64"))
-
     def vgpr(self, op: Operand, k: int = 0) -> Value:
         assert op.kind == "v"
         return self.load_value(self.operand_ptr(op, k), "u32", self.wave)

@@ -37,14 +37,9 @@ PLAN: Final = fields(
     ("_rows", 4 * GROUP_MMAS - 4),
     ("results", 4),  # u32 [GROUP_MMAS]: byte offset of each result in the wave
     ("_results", 4 * GROUP_MMAS - 4),
-    ("sizes", 4),  # u32 [GROUP_MMAS]: bytes of each result
-    ("_sizes", 4 * GROUP_MMAS - 4),
-    ("sources", 4),  # u32 [GROUP_MMAS]: byte offset of each accumulator in the wave, NO_SOURCE if it is a constant
-    ("_sources", 4 * GROUP_MMAS - 4),
+    ("undo", 4),  # u32 [GROUP_MMAS]: bytes of each result if the instruction reads them, too, else 0
+    ("_undo", 4 * GROUP_MMAS - 4),
 )
-NO_SOURCE: Final = (1 << 32) - 1
-ACCUMULATOR_OPERAND: Final = 3
-"""The place of the accumulator among a candidate's operands."""
 PLAN_RECORDS: Final = 256
 """The instructions' records, [GROUP_MMAS], from here on; then the sets that they read, then those that they write."""
 PLAN_READS: Final = PLAN_RECORDS + GROUP_MMAS * RECORD_BYTES
@@ -68,14 +63,12 @@ def plan_number(site: int) -> int:
 @dataclass(frozen=True, slots=True)
 class PlannedMma:
     """One instruction of a group. row: dwords from the first; result, size: byte offset in the wave and bytes of what it
-    writes; source: byte offset of the accumulator, NO_SOURCE for a constant; reads, writes: sets of vector registers, bit n
-    for register n."""
+    writes; reads, writes: sets of vector registers, bit n for register n."""
 
     record: bytes
     row: int
     result: int
     size: int
-    source: int
     reads: int
     writes: int
 
@@ -113,8 +106,7 @@ class PlanTable:
         for k, member in enumerate(members):
             words[PLAN["rows"] // 4 + k] = member.row
             words[PLAN["results"] // 4 + k] = member.result
-            words[PLAN["sizes"] // 4 + k] = member.size
-            words[PLAN["sources"] // 4 + k] = member.source
+            words[PLAN["undo"] // 4 + k] = member.size if member.reads & member.writes else 0
             plan[PLAN_RECORDS + k * RECORD_BYTES :][:RECORD_BYTES] = np.frombuffer(member.record, np.uint8)
             plan[PLAN_READS + k * SET_BYTES :][:SET_BYTES] = set_bytes(member.reads)
             plan[PLAN_WRITES + k * SET_BYTES :][:SET_BYTES] = set_bytes(member.writes)

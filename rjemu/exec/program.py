@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rjemu.errors import DecodeError
-from rjemu.exec.layout import RECORD_BYTES, RECORD_HANDLER, SENTINELS
+from rjemu.exec.layout import RECORD_BYTES, RECORD_HANDLER, SENTINELS, SITE_FLAG
 from rjemu.exec.plans import ProgramNotes
 from rjemu.exec.records import encode_record
 from rjemu.isa.decoder import Decoder
@@ -74,12 +74,25 @@ class Program:
         return (pc - self.base) // 4
 
     def record_at(self, pc: int) -> bytes:
-        """The record of a decoded instruction."""
-        return self.records[self.row(pc)].tobytes()
+        """The record of a decoded instruction, as one that has no site."""
+        record = self.records[self.row(pc)].copy()
+        record[RECORD_HANDLER : RECORD_HANDLER + 4].view(np.uint32)[0] = self.handler_at(pc)
+        return record.tobytes()
 
     def handler_at(self, pc: int) -> int:
         """The handler number of a decoded record, 0 where nothing is decoded."""
-        return int(self.records[self.row(pc), RECORD_HANDLER : RECORD_HANDLER + 4].view(np.uint32)[0])
+        return int(self._handler_word(pc)[0]) & ~SITE_FLAG
+
+    def _handler_word(self, pc: int) -> np.ndarray:
+        """uint32 [1]: the handler's number and SITE_FLAG."""
+        return self.records[self.row(pc), RECORD_HANDLER : RECORD_HANDLER + 4].view(np.uint32)
+
+    def set_site(self, pc: int, site: int) -> None:
+        """Say what there is to know of a decoded matrix instruction (`exec.plans`), 0 for another one."""
+        assert self.notes is not None, "programs without helpers have no sites"
+        self.notes.sites[self.row(pc)] = site
+        word = self._handler_word(pc)
+        word[0] = self.handler_at(pc) | (SITE_FLAG if site else 0)
 
     def handlers(self) -> list[int]:
         """The handler numbers of everything decoded."""

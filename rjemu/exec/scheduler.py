@@ -33,6 +33,7 @@ from rjemu.exec.layout import (
     RUN_DONE,
     RUN_EVENT,
     RUN_PAUSED,
+    SITE_FLAG,
     SLOT,
     SLOT_FREE,
     SLOT_HEADER_BYTES,
@@ -72,7 +73,7 @@ def scheduler_text(
     count the instructions that they execute (`exec.counting`). watching: Python is entered when waves have started, and when
     one has ended or halted."""
     _write_undecoded(module, wave)
-    _write_turn(module, wave, counting)
+    _write_turn(module, wave, asynchronous, counting)
     _write_release(module, wave)
     if asynchronous:
         write_handoff(module)
@@ -96,7 +97,7 @@ def _write_undecoded(module: Module, wave: int) -> None:
     b.finish("undecoded", "ptr", "ptr %ctx, ptr %w, ptr %rec")
 
 
-def _write_turn(module: Module, wave: int, counting: bool) -> None:
+def _write_turn(module: Module, wave: int, asynchronous: bool, counting: bool) -> None:
     """i32 turn(ctx, wave, quantum): 0, or the event that ended the turn. The wave's pc is then that of the next
     instruction to execute (of the same one again for events that Python must cure first)."""
     b = Native(module, wave)
@@ -114,8 +115,10 @@ def _write_turn(module: Module, wave: int, counting: bool) -> None:
     event = b.variable("u32", 0)
     with b.loop():
         record = b.address(position.get())
-        handler = b.load_value(b.offset(record, RECORD_HANDLER), "u32").to("u64")
-        code = b.load_ptr(b.offset(table, handler << 3))
+        handler = b.load_value(b.offset(record, RECORD_HANDLER), "u32")
+        if asynchronous:
+            handler = handler & (SITE_FLAG - 1)
+        code = b.load_ptr(b.offset(table, handler.to("u64") << 3))
         following = Ptr(b.call(code.name, "ptr", [ctx, w, record]))
         left.set(left.get() - 1)
         after = b.integer(following)

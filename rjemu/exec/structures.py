@@ -34,6 +34,11 @@ class Native(IrLanes):
         callee = self.module.declare("llvm.memcpy.p0.p0.i64", "void", "ptr, ptr, i64, i1")
         self.emit(f"call void {callee}(ptr {to.name}, ptr {source.name}, {self.typed(nbytes)}, i1 false)")
 
+    def expect_write(self, ptr: Ptr) -> None:
+        """Have a cache line that is read now and written soon fetched once, for both."""
+        callee = self.module.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+        self.emit(f"call void {callee}(ptr {ptr.name}, i32 1, i32 3, i32 1)")
+
     def divide(self, x: Value, y: Value) -> tuple[Value, Value]:
         """Unsigned (quotient, remainder)."""
         quotient = self.make(x.type, 1, self.define(f"udiv {self.typed(x)}, {self.ref(y)}"))

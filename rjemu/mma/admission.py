@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rjemu.shm.scoreboard import JOB_MMAS
 
 MAX_JOBS = JOB_MMAS
-NEIGHBOURHOOD = 4096
-"""Hosts fetch what lies near, up to a page of memory: results of one such block are best computed in one place."""
 LEAST_GAIN = 0.15
 """The part of a group's time that must be won, or it is not worth the disturbance."""
 
 _ISSUER_NS = 120.0
 """What a job costs its issuer beside the handoff itself: scoreboard, plan, and caches that helpers read from."""
 _COPY_NS_PER_KB = 8.0
-"""What a helper needs to copy its results to the registers."""
+"""What a helper needs to save what the registers held."""
 _SPARE_TIME = 0.6
-"""What counts of a helper's time: more often than not, its results are needed only some time after the issuer is through
-with the group."""
+"""What counts of a helper's time where it is not known what follows: more often than not, its results are needed only some
+time after the issuer is through with the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,42 +41,46 @@ TYPICAL_HANDOFF = HandoffCost.of(300.0)
 
 @dataclass(frozen=True, slots=True)
 class MmaCost:
-    """nanoseconds: of one execution on this host; result_bytes: of its result, which lies `place` bytes into the wave."""
+    """nanoseconds: of one execution on this host; result_bytes: of its result."""
 
     nanoseconds: float
     result_bytes: int
-    place: int
 
     @property
     def on_helper(self) -> float:
         return self.nanoseconds + self.result_bytes / 1024 * _COPY_NS_PER_KB
 
 
-def shares(costs: Sequence[MmaCost], handoff: HandoffCost) -> list[tuple[int, ...]]:
+def shares(costs: Sequence[MmaCost], handoff: HandoffCost, following: float = 0.0) -> list[tuple[int, ...]]:
     """How many of a group's instructions, from the first on, each of 1, 2, ... helpers gets; the issuer keeps the rest, and
-    always the last. Ends where a further helper gains nothing; empty if even one does not win enough."""
-    blocks = [cost.place // NEIGHBOURHOOD for cost in costs]
-    cuts = [k for k in range(1, len(costs)) if blocks[k] != blocks[k - 1]]
-    # Even where all results are needed at once, nothing may take longer than it would without helpers.
-    limit = longest = sum(cost.nanoseconds for cost in costs) * (1 - LEAST_GAIN)
+    always the last. Ends where a further helper gains nothing; empty if even one does not win enough. following: the
+    nanoseconds that the issuer then goes on with other matrix instructions, whatever it has given away."""
+    limit = longest = sum(cost.nanoseconds for cost in costs) * (1 - LEAST_GAIN) + following
     out: list[tuple[int, ...]] = []
-    for helpers in range(1, min(MAX_JOBS, len(cuts)) + 1):
-        splits = {split for given in cuts if (split := _split(given, helpers, cuts)) and max(split) <= JOB_MMAS}
-        times = ((*_times(costs, split, handoff), split) for split in splits)
-        winning = [(max(own, _SPARE_TIME * others), split) for own, others, split in times if max(own, others) <= longest]
-        timed = min(winning, default=None)
-        if timed is None or timed[0] > limit:
+    for helpers in range(1, min(MAX_JOBS, len(costs) - 1) + 1):
+        splits = [_split(given, helpers) for given in range(helpers, len(costs))]
+        timed = []
+        for split in splits:
+            own, others = _times(costs, split, handoff)
+            if following:
+                others += (
+                    handoff.publish
+                )  # until the next job is there: the instructions that follow keep the issuer as long
+            # Even where all results are needed at once, nothing may take longer than it would without helpers.
+            if max(split) <= JOB_MMAS and max(own + following, others) <= longest:
+                timed.append((max(own + following, others if following else _SPARE_TIME * others), split))
+        best = min(timed, default=None)
+        if best is None or best[0] > limit:
             break
-        out.append(timed[1])
-        limit = timed[0] * (1 - LEAST_GAIN)
+        out.append(best[1])
+        limit = (best[0] - following) * (1 - LEAST_GAIN) + following
     return out
 
 
-def _split(given: int, helpers: int, cuts: Sequence[int]) -> tuple[int, ...]:
-    """So many instructions for so many helpers, about as many each, cut where that is allowed; empty if it cannot be."""
-    ends = [min((k for k in cuts if k <= given), key=lambda k: abs(k - given * j / helpers)) for j in range(1, helpers + 1)]
-    counts = tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
-    return counts if min(counts) > 0 else ()
+def _split(given: int, helpers: int) -> tuple[int, ...]:
+    """So many instructions for so many helpers, about as many each."""
+    ends = [given * job // helpers for job in range(helpers + 1)]
+    return tuple(end - start for start, end in pairwise(ends))
 
 
 def _times(costs: Sequence[MmaCost], split: Sequence[int], handoff: HandoffCost) -> tuple[float, float]:

@@ -47,7 +47,7 @@ class _Multiplication:
         self._layout = product.layout
         self._n = product.layout.n
         self._size = product.layout.bits // 8
-        self._target = b.matrix_ptr(product.d)
+        self._target = b.operand_ptr(product.d)
         self._found_nan = b.stack("i32")
         self._bytes = multiplies_bytes(b, product)
         read = unpack_bytes if self._bytes else unpack
@@ -126,7 +126,7 @@ class _Multiplication:
             return None
         if c is self._product.d:
             return self._target
-        registers = b.matrix_ptr(c)
+        registers = b.operand_ptr(c)
         size = self._layout.registers * REGISTER_BYTES
         distance = b.integer(registers) - b.integer(self._target)
         overlap = (distance != 0) & ((distance + (size - 1)) < 2 * size - 1)

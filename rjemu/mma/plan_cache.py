@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rjemu.exec.plans import (
-    ACCUMULATOR_OPERAND,
-    NO_SOURCE,
     SITE_NOT_ELIGIBLE,
     SITE_REJECTED,
     SITE_SCALAR_OPERAND,
@@ -120,10 +118,11 @@ class PlanCache:
             return SITE_REJECTED, group.span
         members = [self._member(program, pc, offset) for offset in group.offsets]
         costs = [
-            MmaCost(self.cost(program, pc + offset), member.size, member.result)
+            MmaCost(self.cost(program, pc + offset), member.size)
             for member, offset in zip(members, group.offsets, strict=True)
         ]
-        split = shares(costs, self.handoff)
+        following = sum(self.cost(program, pc + offset) for offset in group.following)
+        split = shares(costs, self.handoff, following)
         number = self.table.add(members, split) if split else None
         if number is None:
             return SITE_REJECTED, group.span
@@ -135,14 +134,11 @@ class PlanCache:
         found = self._footprint(instr)
         result = instr.operand("vdst")
         row_bytes = 4 * program.wave_size
-        source = instr.operands[ACCUMULATOR_OPERAND]
-        assert source.name == "src2", f"{instr.name}: operand {ACCUMULATOR_OPERAND} is {source.name}"
         return PlannedMma(
             program.record_at(pc + offset),
             offset // 4,
             result.index * row_bytes,
             result.dwords * row_bytes,
-            source.index * row_bytes if source.kind == "v" else NO_SOURCE,
             found.reads,
             found.writes,
         )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from rjemu.isa.instruction import EXEC, Instruction
 from rjemu.isa.registers import RegisterSet, reads, writes
 from rjemu.mma.candidates import Fitness, fitness
 from rjemu.shm.scoreboard import JOB_MMAS
 
-LOOKAHEAD = 8
-"""Instructions looked at after the first."""
+LOOKAHEAD = 16
+"""Instructions looked at after the first for members of its group."""
+FOLLOWING = 24
+"""Instructions looked at after a group for what its issuer does meanwhile."""
 PAGE = 4096
 """The bytes of code that are looked at lie in one page of so many."""
 GROUP_LIMIT = JOB_MMAS + 1
@@ -57,9 +60,11 @@ def vector_set(registers: RegisterSet) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Independent candidates. offsets: bytes from the first one's pc; span: bytes of code that were looked at."""
+    """Independent candidates. offsets: bytes from the first one's pc; following: the same for candidates after the group
+    that need none of its results, and all between them neither; span: bytes of code that were looked at."""
 
     offsets: tuple[int, ...]
+    following: tuple[int, ...]
     span: int
 
 
@@ -70,29 +75,52 @@ def collect_group(pc: int, look: Callable[[int], tuple[Footprint, int] | None], 
     that the wave has; an instruction that names others ends the group. Every member could be executed at pc: no
     instruction before it touches its registers.
     """
-    page = pc // PAGE
-    at = pc
+    code = _Straight(pc, look, bound)
     offsets: list[int] = []
     before: list[Footprint] = []
-    outside = ~((1 << bound) - 1)
-    for _ in range(LOOKAHEAD + 1):
-        found = look(at)
-        if found is None or (at + found[1] - 1) // PAGE != page:
-            break
-        step, nbytes = found
-        if step.boundary or (step.reads | step.writes) & outside:
-            break
+    for at, step in islice(code, LOOKAHEAD + 1):
         if any(step.depends_on(earlier) for earlier in before if _together(step, earlier)):
-            break
+            return Group(tuple(offsets), (), code.end - pc)
         if step.fitness is Fitness.CANDIDATE:
             offsets.append(at - pc)
         elif step.fitness is not Fitness.ORDINARY:
-            break
+            return Group(tuple(offsets), (), code.end - pc)
         before.append(step)
-        at += nbytes
         if len(offsets) == GROUP_LIMIT:
             break
-    return Group(tuple(offsets), at - pc)
+    members = [step for step in before if step.fitness is Fitness.CANDIDATE]
+    following = []
+    for at, step in islice(code, FOLLOWING):
+        if any(step.depends_on(member) for member in members):
+            break
+        if step.fitness is Fitness.CANDIDATE:
+            following.append(at - pc)
+    return Group(tuple(offsets), tuple(following), code.end - pc)
+
+
+class _Straight:
+    """The instructions from pc on as (address, footprint), up to the end of what straight execution is known to reach.
+    end: that of the last one given."""
+
+    def __init__(self, pc: int, look: Callable[[int], tuple[Footprint, int] | None], bound: int) -> None:
+        self.end = pc
+        self._page = pc // PAGE
+        self._look = look
+        self._outside = ~((1 << bound) - 1)
+
+    def __iter__(self) -> Iterator[tuple[int, Footprint]]:
+        return self
+
+    def __next__(self) -> tuple[int, Footprint]:
+        at = self.end
+        found = self._look(at)
+        if found is None or (at + found[1] - 1) // PAGE != self._page:
+            raise StopIteration
+        step, nbytes = found
+        if step.boundary or (step.reads | step.writes) & self._outside:
+            raise StopIteration
+        self.end = at + nbytes
+        return at, step
 
 
 def _together(step: Footprint, earlier: Footprint) -> bool:

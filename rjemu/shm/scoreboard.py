@@ -44,7 +44,6 @@ HELPER = {
     "owner": 256,  # u32: number of the process that holds the helper, 0 if free
     "credit": 264,  # i64: ticks that issuers may still lose by waiting for it or waking it
     "credited": 272,  # u64: the tick up to which credit has grown with time
-    "whole": 512,  # u32: the number of the last job whose results were all in the buffers
     "pid": 516,  # u32
     "cpu": 520,  # u32
     "ready": 524,  # u32: it has announced itself
@@ -53,9 +52,13 @@ HELPER = {
     "mmas": 544,  # u64
     "busy_ticks": 552,  # u64
     "wakeups": 560,  # u64: how often it has slept and been woken
-    "results": 4096,  # JOB_MMAS buffers of RESULT_BYTES
+    "progress": 640,  # u64: how far it is with which job (see PROGRESS_SHIFT)
+    "undo": 4096,  # RESULT_BYTES: what the registers held that the instruction begun last overwrites
 }
-HELPER_BYTES = 4096 + JOB_MMAS * RESULT_BYTES
+HELPER_BYTES = 4096 + RESULT_BYTES
+PROGRESS_SHIFT = 32
+"""A helper's progress has the number of its job from this bit on; below, twice the instructions done, + 1 while the
+next one may have changed its registers."""
 
 
 class Scoreboard:

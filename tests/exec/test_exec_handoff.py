@@ -141,7 +141,7 @@ def test_a_sleeping_helper_is_woken() -> None:
         board.set_long(0, "place", 14)
         assert functions["publish"](board.helper_address(0)) == 1
         functions["join"](board.helper_address(0))
-        assert board.long(0, "results") == 43
+        assert board.long(0, "undo") == 43
         functions["ring"](board.helper_address(0))
         helper.join(PATIENCE_SECONDS)
         assert not helper.is_alive()
@@ -204,4 +204,4 @@ def test_a_stopped_helper_is_waited_for() -> None:
             os.kill(pid, signal.SIGCONT)
             issuer.join(PATIENCE_SECONDS)
             assert [status & 3 for status in statuses] == [JOINED]
-            assert board.long(0, "results") == 7
+            assert board.long(0, "undo") == 7

@@ -44,7 +44,7 @@ def fresh_helpers(gpu: rjemu.Machine) -> None:
 def always_admitted() -> Iterator[None]:
     """Every group is given away, whatever it costs: to one helper all but the last, to more the same in equal shares."""
 
-    def shares(costs: Sequence[MmaCost], handoff: HandoffCost) -> list[tuple[int, ...]]:
+    def shares(costs: Sequence[MmaCost], handoff: HandoffCost, following: float) -> list[tuple[int, ...]]:
         given = min(len(costs) - 1, 8)
         return [tuple(given // n + (k < given % n) for k in range(n)) for n in range(1, given + 1)]
 

@@ -59,7 +59,7 @@ def _write_work(module: Module) -> None:
         with b.if_(rest == 0):
             b.ret(b.const("u32", REFUSED))
     b.add_to(slot, HELPER, "mmas")
-    b.put(slot, HELPER, "results", b.get(slot, HELPER, "place", "u64") * 3 + 1)
+    b.put(slot, HELPER, "undo", b.get(slot, HELPER, "place", "u64") * 3 + 1)
     b.ret(b.const("u32", 0))
     b.finish("work", "i32", "ptr %env, ptr %slot")
 
@@ -99,7 +99,7 @@ def issue(board: Scoreboard, jobs: int, seed: int) -> int:
         status = functions["join"](board.helper_address(helper))
         assert not status & JOIN_LOST
         if not status & JOIN_REFUSED:
-            assert board.long(helper, "results") == (3 * place + 1) % (1 << 64)
+            assert board.long(helper, "undo") == (3 * place + 1) % (1 << 64)
         functions["give_back"](board.address, helper)
         return 0 if status & JOIN_REFUSED else 1
 
