@@ -24,9 +24,6 @@ from rjemu.exec.layout import (
     EVENTS,
     GPR_IDX_EN,
     HOLDER_BYTES,
-    HOLDER_HELPERS,
-    HOLDER_ISSUER,
-    HOLDER_NONE,
     PROGRAM,
     RECORD_BYTES,
     RECORD_HANDLER,
@@ -36,7 +33,6 @@ from rjemu.exec.layout import (
     SITE_FLAG,
     SLOT,
     SLOT_RUNNING,
-    VGPR_COUNT,
     VSKIP,
     WAVE,
     WAVE_BYTES,
@@ -50,25 +46,20 @@ from rjemu.exec.plans import (
     PLAN_READS,
     PLAN_RECORDS,
     PLAN_WRITES,
-    SITE_HOLDER_SHIFT,
     SITE_KEPT,
 )
 from rjemu.exec.structures import Native, repeats
 from rjemu.isa.instruction import EXEC
 from rjemu.isa.lanes import Value
-from rjemu.shm.scoreboard import HEADER_BYTES, HELPER, HELPER_BYTES, JOB_MMAS, POSTED, PROGRESS_SHIFT
+from rjemu.shm.scoreboard import HEADER, HEADER_BYTES, HELPER, HELPER_BYTES, POSTED, PROGRESS_SHIFT
 
 SKIP, START_HELPERS, WAIT = 1, 2, 4
 """What `attend` gives: the instruction is a helper's; the first candidate has been met and there are no helpers yet; what it
 depends on is not there yet."""
 
-CLOSELY = 1 << 30
+CLOSELY, HOISTING = 1 << 30, 1 << 29
 PATIENCE = 64
 """Turns that a wave leaves to the other waves of its workgroup before the process waits for a job."""
-
-SHARE_OUT_FIRST, SHARE_OUT_EVERY = 64, 4096
-"""Matrix instructions that a wave keeps before accumulators are shared out anew: so many, then twice as many each time, up
-to the second number."""
 
 PAUSE = 8
 """Candidates that do not look for a helper after one that found none free."""
@@ -179,7 +170,6 @@ def _write_settle(module: Module) -> None:
             b.store_atomic(b.field(slot, HELPER, "lost"), b.const("u32", 1), "seq_cst")
         with b.if_(lost ^ True):
             b.call("@give_back", "void", [board, helper])
-    b.put(ctx, CTX, "waking", 0)
     pending = b.get(w, WAVE, "pending") & (jobs ^ 0xFFFFFFFF)
     b.put(w, WAVE, "pending", pending)
     reads, writes = (b.variable("u64", b.splat(b.const("u64", 0), _SET_LANES), _SET_LANES) for _ in range(2))
@@ -265,15 +255,10 @@ def _conflicts(b: Native, w: Ptr, pending: Value, reads: Value, writes: Value) -
 
 
 def _write_issue(module: Module) -> None:
-    """i32 issue(ctx, wave, plan's number, row): give away what can be; the number of jobs.
-
-    What has been computed by a helper goes to that one again, what the issuer has computed stays; only a group that begins
-    with accumulators that nobody has is shared out as planned.
-    """
+    """i32 issue(ctx, wave, plan's number, row): give away what can be; the number of jobs."""
     b = Native(module, 1)
     ctx, w, number, row = Ptr("%ctx"), Ptr("%w"), b.argument("number"), b.argument("row")
     plan = _plan_ptr(b, ctx, number)
-    leader = b.load_value(_holder(b, w, plan_word(b, plan, "results", b.const("u32", 0))), "u8")
     pending = b.get(w, WAVE, "pending")
     with b.if_(pending != 0):
         done = _finished(b, ctx, w, pending)
@@ -282,17 +267,9 @@ def _write_issue(module: Module) -> None:
     room = b.const("u32", WINDOW) - b.popcount(b.get(w, WAVE, "pending"))
     helpers, counts = (b.stack(f"[{MAX_SHARES} x i32]") for _ in range(2))
     jobs = b.variable("u32", 0)
-    with b.if_(leader == HOLDER_NONE):
-        _share_out(b, ctx, plan, room, helpers, counts, jobs)
-    with b.if_(leader != HOLDER_NONE):
-        _give_again(b, ctx, w, plan, room, helpers, counts, jobs)
+    _share_out(b, ctx, w, plan, room, helpers, counts, jobs)
     with b.if_(jobs.get() == 0):
-        with b.if_((b.get(w, WAVE, "pending") != 0) & (b.get(ctx, CTX, "waking") == 0)):
-            # The wave's own jobs take longer than what it keeps. Computed here once, it stays here: accumulators that go
-            # to and fro cost more than helpers gain.
-            b.store_value(_holder(b, w, plan_word(b, plan, "results", b.const("u32", 0))), b.const("u8", HOLDER_ISSUER))
-        with b.if_(b.get(w, WAVE, "pending") == 0):
-            b.put(ctx, CTX, "pause", PAUSE)
+        b.put(ctx, CTX, "pause", PAUSE)
         b.add_to(ctx, CTX, "inline_no_capacity")
         b.ret(b.const("u32", 0))
     total = b.variable("u32", 0)
@@ -311,10 +288,9 @@ def _write_issue(module: Module) -> None:
         count = _item(b, counts, job)
         hoisted.set(hoisted.get() | _give(b, ctx, w, plan, number, _item(b, helpers, job), first.get(), count))
         first.set(first.get() + count)
-    with b.if_(leader == HOLDER_NONE):
-        _keep_rest(b, w, plan, total.get())
     b.put(w, WAVE, "hoist_from", row)
     b.put(w, WAVE, "hoisted", hoisted.get())
+    b.put(w, WAVE, "own", _rows(b, plan, total.get(), b.get(plan, PLAN, "count") - total.get()))
     b.put(ctx, CTX, "jobs", b.get(ctx, CTX, "jobs", "u64") + jobs.get().to("u64"))
     b.put(ctx, CTX, "mmas_offloaded", b.get(ctx, CTX, "mmas_offloaded", "u64") + total.get().to("u64"))
     b.ret(jobs.get())
@@ -344,58 +320,34 @@ def _take(b: Native, ctx: Ptr, prefer: Value, helpers: Ptr, jobs: Variable) -> N
     jobs.set(jobs.get() + 1)
 
 
-def _share_out(b: Native, ctx: Ptr, plan: Ptr, room: Value, helpers: Ptr, counts: Ptr, jobs: Variable) -> None:
-    """Take as many helpers as the plan has a use for and are free, and share the group out among them."""
+def _share_out(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, room: Value, helpers: Ptr, counts: Ptr, jobs: Variable) -> None:
+    """Take as many helpers as the plan has a use for and are free, and share the group out among them. Helpers are preferred
+    whose caches have the accumulators."""
     most = b.get(plan, PLAN, "max_jobs")
     wanted = b.select(room < most, room, most)
+    first = b.variable("u32", 0)
     with b.loop():
         b.break_if(jobs.get() == wanted)
-        _take(b, ctx, b.get(ctx, CTX, "next_helper"), helpers, jobs)
-    with b.if_(jobs.get() != 0):
-        shares = b.offset(b.field(plan, PLAN, "shares"), (jobs.get() - 1).to("u64") * MAX_SHARES)
-        with b.count(jobs.get(), "u32") as job:
-            count = b.load_value(b.offset(shares, job.to("u64")), "u8").to("u32")
-            b.store_value(b.offset(counts, job.to("u64") << 2), count)
+        holder = b.load_value(_holder(b, w, plan_word(b, plan, "results", first.get())), "u8").to("u32")
+        prefer = b.select(holder == 0, b.get(ctx, CTX, "next_helper"), holder - 1)
+        first.set(first.get() + _share(b, plan, wanted, jobs.get()))
+        _take(b, ctx, prefer, helpers, jobs)
+    with b.count(jobs.get(), "u32") as job:
+        b.store_value(b.offset(counts, job.to("u64") << 2), _share(b, plan, jobs.get(), job))
 
 
-def _give_again(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, room: Value, helpers: Ptr, counts: Ptr, jobs: Variable) -> None:
-    """A job for each run of instructions whose accumulators one helper has, for that helper if it is free. The group's last
-    instruction is never among them."""
-    last = b.get(plan, PLAN, "count") - 1
-    k = b.variable("u32", 0)
-    length = b.variable("u32", 0)
-    with b.loop():
-        holder = b.load_value(_holder(b, w, plan_word(b, plan, "results", k.get())), "u8").to("u32")
-        ends = (k.get() == last) | (jobs.get() == room)
-        b.break_if(ends | (holder < HOLDER_HELPERS))
-        length.set(0)
-        with b.loop():
-            b.break_if((k.get() == last) | (length.get() == JOB_MMAS))
-            other = b.load_value(_holder(b, w, plan_word(b, plan, "results", k.get())), "u8").to("u32")
-            b.break_if(other != holder)
-            length.set(length.get() + 1)
-            k.set(k.get() + 1)
-        # Too few are not worth a job: the issuer keeps them from now on.
-        few = (jobs.get() == 0) & (length.get() * 2 < _first_share(b, plan))
-        with b.if_(few):
-            b.store_value(_holder(b, w, plan_word(b, plan, "results", b.const("u32", 0))), b.const("u8", HOLDER_ISSUER))
-        b.break_if(few)
-        b.store_value(b.offset(counts, jobs.get().to("u64") << 2), length.get())
-        _take(b, ctx, holder - HOLDER_HELPERS, helpers, jobs)
+def _share(b: Native, plan: Ptr, helpers: Value, job: Value) -> Value:
+    """What a helper gets of a plan if there are so many."""
+    row = b.offset(b.field(plan, PLAN, "shares"), (helpers - 1).to("u64") * MAX_SHARES)
+    return b.load_value(b.offset(row, job.to("u64")), "u8").to("u32")
 
 
-def _first_share(b: Native, plan: Ptr) -> Value:
-    """What a single helper gets of a plan."""
-    return b.load_value(b.field(plan, PLAN, "shares"), "u8").to("u32")
-
-
-def _keep_rest(b: Native, w: Ptr, plan: Ptr, given: Value) -> None:
-    """The issuer computes what it has not given away of a group, now and later."""
-    k = b.variable("u32", given)
-    with b.loop():
-        b.store_value(_holder(b, w, plan_word(b, plan, "results", k.get())), b.const("u8", HOLDER_ISSUER))
-        k.set(k.get() + 1)
-        b.break_if(k.get() == b.get(plan, PLAN, "count"))
+def _rows(b: Native, plan: Ptr, first: Value, count: Value) -> Value:
+    """u64: the rows of some of a plan's instructions as bits."""
+    rows = b.variable("u64", 0)
+    with b.count(count, "u32") as k:
+        rows.set(rows.get() | (b.const("u64", 1) << plan_word(b, plan, "rows", first + k).to("u64")))
+    return rows.get()
 
 
 def _member_sets(b: Native, plan: Ptr, first: Value, count: Value) -> tuple[Value, Value]:
@@ -435,7 +387,6 @@ def _give(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, number: Value, helper: Value, 
     with b.if_(woken != 0, rarely=True):
         _charge(b, slot, host.ticks() - started, b.const("u64", 0))
         b.add_to(ctx, CTX, "wakeups")
-        b.put(ctx, CTX, "waking", 1)
     reads, writes = _member_sets(b, plan, first, count)
     pending = b.get(w, WAVE, "pending")
     entry = b.ctz(pending ^ 0xFFFFFFFF)
@@ -446,12 +397,9 @@ def _give(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, number: Value, helper: Value, 
         union = b.field(w, SCORES, name)
         b.store_value(union, _set_at(b, union) | registers)
     b.put(w, WAVE, "pending", pending | (b.const("u32", 1) << entry))
-    rows = b.variable("u64", 0)
     with b.count(count, "u32") as k:
-        member = first + k
-        rows.set(rows.get() | (b.const("u64", 1) << plan_word(b, plan, "rows", member).to("u64")))
-        b.store_value(_holder(b, w, plan_word(b, plan, "results", member)), (helper + HOLDER_HELPERS).to("u8"))
-    return rows.get()
+        b.store_value(_holder(b, w, plan_word(b, plan, "results", first + k)), (helper + 1).to("u8"))
+    return _rows(b, plan, first, count)
 
 
 # --- the loop -----------------------------------------------------------------------------------------------------------
@@ -461,12 +409,11 @@ def _write_attend(module: Module) -> None:
     """i32 attend(ctx, wave, row, site, note): before a record is executed: 0, SKIP, START_HELPERS or WAIT."""
     b = Native(module, 1)
     ctx, w, row, site, note = Ptr("%ctx"), Ptr("%w"), b.argument("row"), b.argument("site"), Ptr("%note")
-    hoisted = b.get(w, WAVE, "hoisted", "u64")
-    with b.if_(hoisted != 0):
-        bit = b.const("u64", 1) << ((row - b.get(w, WAVE, "hoist_from")) & 63).to("u64")
-        with b.if_((hoisted & bit) != 0):
-            b.put(w, WAVE, "hoisted", hoisted ^ bit)
-            b.ret(b.const("u32", SKIP))
+    hoisted, own = (b.get(w, WAVE, name, "u64") for name in ("hoisted", "own"))
+    bit = b.const("u64", 1) << ((row - b.get(w, WAVE, "hoist_from")) & 63).to("u64")
+    with b.if_((hoisted & bit) != 0):
+        b.put(w, WAVE, "hoisted", hoisted ^ bit)
+        b.ret(b.const("u32", SKIP))
     pending = b.get(w, WAVE, "pending")
     with b.if_(pending != 0):
         _limit_window(b, ctx, w)
@@ -483,8 +430,9 @@ def _write_attend(module: Module) -> None:
     with b.if_(site < FIRST_PLAN):
         _count_site(b, ctx, site)
         b.ret(b.const("u32", 0))
-    with b.if_(_is_kept(b, w, site)):
-        _keep(b, ctx, w)
+    with b.if_((own & bit) != 0):
+        b.put(w, WAVE, "own", own ^ bit)
+        _count_site(b, ctx, b.const("u32", SITE_KEPT))
         b.ret(b.const("u32", 0))
     full = b.load_value(b.offset(b.field(w, WAVE, "scalars"), 4 * EXEC), "u64", align=4) == (1 << 64) - 1
     with b.if_(full ^ True, rarely=True):
@@ -497,7 +445,10 @@ def _write_attend(module: Module) -> None:
         b.put(ctx, CTX, "pause", pause - 1)
         b.add_to(ctx, CTX, "inline_no_capacity")
         b.ret(b.const("u32", 0))
-    given = b.invoke("@issue", "u32", [ctx, w, (site & ((1 << SITE_HOLDER_SHIFT) - 1)) - FIRST_PLAN, row])
+    with b.if_(_free_helpers(b, ctx) == 0):
+        b.add_to(ctx, CTX, "inline_no_capacity")
+        b.ret(b.const("u32", 0))
+    given = b.invoke("@issue", "u32", [ctx, w, site - FIRST_PLAN, row])
     with b.if_(given == 0):
         b.ret(b.const("u32", 0))
     b.put(w, WAVE, "hoisted", b.get(w, WAVE, "hoisted", "u64") ^ 1)
@@ -519,21 +470,11 @@ def _count_site(b: Native, ctx: Ptr, kind: Value) -> None:
     b.store_value(counter, b.load_value(counter, "u64") + 1)
 
 
-def _is_kept(b: Native, w: Ptr, site: Value) -> Value:
-    """b1: whether a site is planned, and the issuer computes its accumulators."""
-    holder = b.load_value(b.offset(b.field(w, WAVE, "holders"), (site >> SITE_HOLDER_SHIFT).to("u64")), "u8")
-    return (site >= FIRST_PLAN) & (holder == HOLDER_ISSUER)
-
-
-def _keep(b: Native, ctx: Ptr, w: Ptr) -> None:
-    """The issuer runs what it computes; now and then it is forgotten who computes what: helpers that were busy, or asleep,
-    may be free by now."""
-    _count_site(b, ctx, b.const("u32", SITE_KEPT))
-    kept = b.get(w, WAVE, "kept") + 1
-    b.put(w, WAVE, "kept", kept)
-    due = ((kept & (kept - 1)) == 0) | ((kept & (SHARE_OUT_EVERY - 1)) == 0)
-    with b.if_(due & (kept >= SHARE_OUT_FIRST), rarely=True):
-        b.fill_zero(b.field(w, WAVE, "holders"), b.const("u64", VGPR_COUNT // 4))
+def _free_helpers(b: Native, ctx: Ptr) -> Value:
+    """u64: not 0 if a helper may be free."""
+    board = b.get_ptr(ctx, CTX, "scoreboard")
+    low, high = (b.load_atomic(b.field(board, HEADER, name), "u64", "monotonic") for name in ("free", "free_high"))
+    return low | high
 
 
 def _limit_window(b: Native, ctx: Ptr, w: Ptr) -> None:
@@ -575,12 +516,10 @@ def _write_turn_async(module: Module, wave: int, counting: bool) -> None:
             row = (position.get() - b.integer(records)) >> 6
             site = b.load_value(b.offset(sites, row << 2), "u32")
             note = b.offset(notes, row * (2 * SET_BYTES))
-            simple = _is_clear(b, w, note, busy.get()) & ((site < FIRST_PLAN) | _is_kept(b, w, site))
-            with b.if_(simple):
-                with b.if_(site >= FIRST_PLAN):
-                    _keep(b, ctx, w)
-                with b.if_((site != 0) & (site < FIRST_PLAN)):
-                    _count_site(b, ctx, site)
+            plain = (site == 0) | ((site < FIRST_PLAN) & ((busy.get() & HOISTING) == 0))
+            simple = plain & _is_clear(b, w, note, busy.get())
+            with b.if_(simple & (site != 0)):
+                _count_site(b, ctx, site)
             with b.if_(simple ^ True):
                 skip.set(b.invoke("@attend", "u32", [ctx, w, row.to("u32"), site, note]))
                 busy.set(_business(b, ctx, w))
@@ -610,18 +549,20 @@ def _write_turn_async(module: Module, wave: int, counting: bool) -> None:
 
 
 def _business(b: Native, ctx: Ptr, w: Ptr) -> Value:
-    """u32: what of a wave's jobs concerns its next instructions: the entries pending, and CLOSELY if `attend` must see each
-    one; with SITE_FLAG if there is anything."""
+    """u32: what of a wave's jobs concerns its next instructions: the entries pending; CLOSELY if `attend` must see each one;
+    HOISTING if some of those that have sites are in a group that was given away; SITE_FLAG if all are to be looked at."""
     pending = b.get(w, WAVE, "pending")
-    closely = (b.get(w, WAVE, "hoisted", "u64") != 0) | ((pending != 0) & (b.get(ctx, CTX, "window_limit") != 0))
-    busy = pending | b.select(closely, b.const("u32", CLOSELY), b.const("u32", 0))
-    return b.select(busy == 0, busy, busy | SITE_FLAG)
+    closely = (pending != 0) & (b.get(ctx, CTX, "window_limit") != 0)
+    hoisting = (b.get(w, WAVE, "hoisted", "u64") | b.get(w, WAVE, "own", "u64")) != 0
+    zero = b.const("u32", 0)
+    busy = pending | b.select(closely, b.const("u32", CLOSELY), zero) | b.select(hoisting, b.const("u32", HOISTING), zero)
+    return busy | b.select(pending != 0, b.const("u32", SITE_FLAG), zero)
 
 
 def _is_clear(b: Native, w: Ptr, note: Ptr, busy: Value) -> Value:
-    """b1: whether an instruction meets no pending job, and none of the group that is being given away."""
+    """b1: whether an instruction meets no pending job."""
     clear = b.variable("u32", 1)
-    with b.if_(busy != 0):
+    with b.if_((busy & SITE_FLAG) != 0):
         reads, writes = _set_at(b, note), _set_at(b, b.offset(note, SET_BYTES))
         job_reads, job_writes = (_set_at(b, b.field(w, SCORES, name)) for name in ("all_reads", "all_writes"))
         meets = _meets(b, (writes & (job_reads | job_writes)) | (reads & job_writes))

@@ -130,8 +130,9 @@ class Codebook:
         finally:
             self.decode_seconds += time.perf_counter() - started
         if self._analyst is not None and program.notes is not None:
-            # A plan is made when everything that it looks at has been decoded, and can be timed.
-            for at in islice(program.instructions, known, None):
+            # A plan is made when everything that it looks at has been decoded, and can be timed. Other processes may use it
+            # at once: by then the instructions after it must have their sites.
+            for at in sorted(islice(program.instructions, known, None), reverse=True):
                 program.set_site(at, self._analyst.site(program, at))
         if self._helpers is not None:
             self._helpers.update()

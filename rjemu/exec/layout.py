@@ -60,8 +60,11 @@ WAVE: Final = fields(
     ("hoisted", 8),  # bit k: the matrix instruction k rows on has been given away and is to be skipped
     ("window_left", 4),  # instructions until the window closes, where that is limited
     ("patience", 4),  # turns in a row that the wave has left to others rather than wait for a job
-    ("kept", 4),  # matrix instructions kept since the accumulators were last shared out
-    ("holders", 1),  # u8 [VGPR_COUNT / 4]: where the accumulators of 4 vector registers are computed (HOLDER_*)
+    ("own", 8),  # the same for those of the group that the wave's own process keeps
+    (
+        "holders",
+        1,
+    ),  # u8 [VGPR_COUNT / 4]: 1 + the helper that has computed 4 vector registers last, or 0
     ("_holders", VGPR_COUNT // 4 - 1),
 )
 WAVE_BYTES: Final = WAVE_SCALARS + 4096
@@ -85,9 +88,6 @@ SCORES: Final = fields(
     ("_helpers", 4 * WINDOW - 4),
 )
 
-HOLDER_NONE, HOLDER_ISSUER, HOLDER_HELPERS = 0, 1, 2
-"""Nowhere yet; by the wave's own process; from HOLDER_HELPERS on, by the helper of that number. What is computed in one
-place stays there, since its cache has it."""
 HOLDER_BYTES: Final = 4 * 64 * 4
 
 HARDWARE_STATE: Final = (
@@ -187,7 +187,6 @@ CTX: Final = fields(
     ("helpers_started", 4),
     ("window_limit", 4),  # instructions past the oldest pending job, 0: any number
     ("next_helper", 4),  # where to look first
-    ("waking", 4),  # a helper that was asleep has a job
     ("pause", 4),  # candidates until free helpers are looked for again
     ("workgroups_done", 8),  # by this process in this dispatch
     ("instructions_done", 8),

@@ -2,7 +2,7 @@
 
 Each program has a word per row (dword of code), its *site*, and a *note*, the registers that the instruction reads and
 writes. A site is 0 for all but matrix instructions, for which it is one of SITE_* or FIRST_PLAN + the number of a plan in
-the table that all programs of a machine share (`planned_site`). A plan does not change once its number stands in a site.
+the table that all programs of a machine share. A plan does not change once its number stands in a site.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from typing import Final
 
 import numpy as np
 
-from rjemu.exec.layout import HOLDER_BYTES, RECORD_BYTES, SET_BYTES, fields
+from rjemu.exec.layout import RECORD_BYTES, SET_BYTES, fields
 from rjemu.shm.scoreboard import JOB_MMAS
 from rjemu.shm.segment import Segment
 
 MAX_PLANS: Final = 16 << 10
 GROUP_MMAS: Final = JOB_MMAS + 1
 """Matrix instructions of a group: those that may be given away, and the last one, which the issuer keeps."""
+GROUP_ROWS: Final = 64
+"""Rows of code that a group extends over at most."""
 MAX_SHARES: Final = JOB_MMAS
 
 SITE_KEPT, SITE_SCALAR_OPERAND, SITE_NOT_ELIGIBLE, SITE_REJECTED, FIRST_PLAN = 0, 1, 2, 3, 16
 """In this order the counters of `layout.ASYNC_COUNTERS` follow one another from mmas_kept on."""
-SITE_HOLDER_SHIFT: Final = 24
-"""A planned site has in these bits which entry of the wave's `holders` is its first result's."""
-
 PLAN: Final = fields(
     0,
     ("count", 4),  # matrix instructions in the group
@@ -48,16 +47,6 @@ PLAN_BYTES: Final = 2048
 
 _BLOCK: Final = 1 << 16
 """Bytes of shared memory that are taken at once."""
-
-
-def planned_site(number: int, result: int) -> int:
-    """The site of a plan whose first instruction's result lies at that byte offset in the wave."""
-    return FIRST_PLAN + number | result // HOLDER_BYTES << SITE_HOLDER_SHIFT
-
-
-def plan_number(site: int) -> int:
-    """The number of a planned site's plan."""
-    return (site & (1 << SITE_HOLDER_SHIFT) - 1) - FIRST_PLAN
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rjemu.exec.plans import (
+    FIRST_PLAN,
     SITE_NOT_ELIGIBLE,
     SITE_REJECTED,
     SITE_SCALAR_OPERAND,
     PlannedMma,
     PlanTable,
-    planned_site,
 )
 from rjemu.exec.program import Program
 from rjemu.isa.instruction import Instruction
@@ -127,7 +127,7 @@ class PlanCache:
         if number is None:
             return SITE_REJECTED, group.span
         self.statistics.plans_accepted += 1
-        return planned_site(number, members[0].result), group.span
+        return FIRST_PLAN + number, group.span
 
     def _member(self, program: Program, pc: int, offset: int) -> PlannedMma:
         instr = program.instructions[pc + offset]
