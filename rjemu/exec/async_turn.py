@@ -332,7 +332,7 @@ def _share_out(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, room: Value, helpers: Ptr
         prefer = b.select(holder == 0, b.get(ctx, CTX, "next_helper"), holder - 1)
         first.set(first.get() + _share(b, plan, wanted, jobs.get()))
         _take(b, ctx, prefer, helpers, jobs)
-    with b.count(jobs.get(), "u32") as job:
+    with b.if_(jobs.get() != 0), b.count(jobs.get(), "u32") as job:
         b.store_value(b.offset(counts, job.to("u64") << 2), _share(b, plan, jobs.get(), job))
 
 

@@ -52,8 +52,9 @@ def write_run_job(module: Module) -> None:
             b.ret(b.const("u32", REFUSED))
         result, size = (plan_word(b, plan, name, first + k) for name in ("results", "undo"))
         registers = b.offset(w, result.to("u64"))
-        _copy(b, undo, registers, size)
-        b.store_atomic(progress, marks | 1)
+        with b.if_(size != 0):
+            _copy(b, undo, registers, size)
+            b.store_atomic(progress, marks | 1)
         b.call(b.address(code).name, "ptr", [b.get_ptr(env, ENV, "context"), w, record])
     b.store_atomic(progress, job | (count << 1).to("u64"))
     _restore(b, host, own, wanted)

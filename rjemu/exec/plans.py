@@ -21,7 +21,7 @@ MAX_PLANS: Final = 16 << 10
 GROUP_MMAS: Final = JOB_MMAS + 1
 """Matrix instructions of a group: those that may be given away, and the last one, which the issuer keeps."""
 GROUP_ROWS: Final = 64
-"""Rows of code that a group extends over at most."""
+"""Rows of code in which all instructions of a group begin: a wave has a bit for each."""
 MAX_SHARES: Final = JOB_MMAS
 
 SITE_KEPT, SITE_SCALAR_OPERAND, SITE_NOT_ELIGIBLE, SITE_REJECTED, FIRST_PLAN = 0, 1, 2, 3, 16
@@ -93,6 +93,7 @@ class PlanTable:
         for j, counts in enumerate(shares):
             table[j, : len(counts)] = counts
         for k, member in enumerate(members):
+            assert member.row < GROUP_ROWS, f"a group's instruction {member.row} rows on"
             words[PLAN["rows"] // 4 + k] = member.row
             words[PLAN["results"] // 4 + k] = member.result
             words[PLAN["undo"] // 4 + k] = member.size if member.reads & member.writes else 0

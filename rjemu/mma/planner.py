@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from rjemu.exec.plans import GROUP_ROWS
 from rjemu.isa.instruction import EXEC, Instruction
 from rjemu.isa.registers import RegisterSet, reads, writes
 from rjemu.mma.candidates import Fitness, fitness
@@ -80,7 +79,7 @@ def collect_group(pc: int, look: Callable[[int], tuple[Footprint, int] | None], 
     offsets: list[int] = []
     before: list[Footprint] = []
     for at, step in islice(code, LOOKAHEAD + 1):
-        if at - pc >= 4 * GROUP_ROWS or any(step.depends_on(earlier) for earlier in before if _together(step, earlier)):
+        if any(step.depends_on(earlier) for earlier in before if _together(step, earlier)):
             return Group(tuple(offsets), (), code.end - pc)
         if step.fitness is Fitness.CANDIDATE:
             offsets.append(at - pc)

@@ -11,7 +11,8 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from support.asm_kernels import kernarg
 from support.async_runs import PRESET, Loop, always_admitted, encodings, frame, fresh_helpers, helpers_of, load, run
 
 import rjemu
+from rjemu.shm.scoreboard import POSTED
 
 HELPERS = (1, 2, 4, 8)
 BIG = "v_mfma_f32_32x32x16_f16 {d}, {a}, {b}, {c}"
@@ -282,6 +284,36 @@ def test_a_killed_helper_changes_nothing() -> None:
         assert np.array_equal(stored, expected)
 
 
+def test_a_helper_killed_in_the_middle_of_an_instruction_leaves_no_trace() -> None:
+    """Accumulators that it was updating in place are put back, whatever part of them it had written."""
+    with (
+        ThreadPoolExecutor(1) as threads,
+        always_admitted(),
+        rjemu.Machine(PRESET, workers="inline", async_helper_threads=1) as gpu,
+    ):
+        gpu.start()
+        text = frame(independent(8, rounds=20_000))
+        with rjemu.Machine(PRESET, workers="inline") as plain:
+            expected, _ = run(plain, text)
+        board = helpers_of(gpu).board
+        caught, limit = 0, time.monotonic() + 120
+        while caught < 2:
+            assert time.monotonic() < limit, f"{caught} times in the middle of an instruction"
+            jobs = board.long(0, "jobs")
+            launch = threads.submit(run, gpu, text)
+            while not launch.done() and board.long(0, "jobs") == jobs:
+                fresh_helpers(gpu)
+                time.sleep(0.001)
+            time.sleep(random.random() * 0.01)
+            with Stopped(gpu):
+                caught += board.word(0, "state") & POSTED and board.long(0, "progress") & 1
+                os.kill(board.word(0, "pid"), signal.SIGKILL)
+            assert np.array_equal(launch.result(60)[0], expected)
+            while not board.free:  # until it has been replaced
+                assert time.monotonic() < limit
+                run(gpu, text)
+
+
 def test_helpers_that_die_between_short_launches_are_replaced() -> None:
     with always_admitted(), rjemu.Machine(PRESET, workers=(1, 1), async_helper_threads=2) as gpu:
         gpu.start()
@@ -312,7 +344,8 @@ class Stopped:
         return self
 
     def go(self) -> None:
-        os.kill(self._pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGCONT)
 
     def __exit__(self, *args: object) -> None:
         self.go()

@@ -19,8 +19,6 @@ from rjemu.exec.plans import (
     SITE_NOT_ELIGIBLE,
     SITE_REJECTED,
     PlanTable,
-    plan_number,
-    planned_site,
 )
 from rjemu.exec.program import Program
 from rjemu.mma import plan_cache
@@ -45,7 +43,7 @@ class World:
         self.program.decode(BASE, lambda instr: 5)
 
     def sites(self) -> list[int]:
-        return [plain(self.cache.site(self.program, pc)) for pc in sorted(self.program.instructions)]
+        return [self.cache.site(self.program, pc) for pc in sorted(self.program.instructions)]
 
     def rewrite(self, lines: list[str]) -> None:
         """Other code of the same size, and what an invalidation of the instruction cache does."""
@@ -75,11 +73,6 @@ def world() -> Iterator[Any]:
         each.close()
 
 
-def plain(site: int) -> int:
-    """The site without the holder that it names."""
-    return site & 0xFFFFFF
-
-
 def test_groups_get_plans_and_their_last_is_rejected(world: Any) -> None:
     w = world(LINES)
     assert w.sites() == [FIRST_PLAN, FIRST_PLAN + 1, FIRST_PLAN + 2, SITE_REJECTED, 0]
@@ -94,9 +87,15 @@ def test_a_plan_holds_what_native_code_needs(world: Any) -> None:
     assert words[PLAN["count"] // 4] == 4
     assert list(words[PLAN["rows"] // 4 :][:4]) == [0, 2, 4, 6]
     assert list(words[PLAN["results"] // 4 :][:4]) == [(256 + 16 * k) * 256 for k in range(4)]
-    assert list(words[PLAN["sizes"] // 4 :][:4]) == [4096] * 4
-    assert list(words[PLAN["sources"] // 4 :][:4]) == [(256 + 16 * k) * 256 for k in range(4)]
+    assert list(words[PLAN["undo"] // 4 :][:4]) == [4096] * 4
     assert plan[PLAN_RECORDS : PLAN_RECORDS + 64].tobytes() == w.program.record_at(BASE)
+
+
+def test_only_what_is_read_too_is_saved(world: Any) -> None:
+    w = world([LINES[0].rsplit(", ", 1)[0] + ", 0", LINES[1].rsplit(", ", 1)[0] + ", a[48:63]", *LINES[2:3]])
+    w.sites()
+    words = w.table._plans[0][:PLAN_RECORDS].view(np.uint32)
+    assert list(words[PLAN["undo"] // 4 :][:3]) == [0, 0, 4096]
 
 
 def test_cheap_instructions_and_others_are_not_given_away(world: Any) -> None:
@@ -139,7 +138,7 @@ def test_plans_differ_by_register_bound(world: Any) -> None:
     w = world(LINES)
     whole = w.cache.site(w.program, BASE, 512)
     part = w.cache.site(w.program, BASE, 256 + 32)
-    assert {plain(whole), plain(part)} == {FIRST_PLAN, FIRST_PLAN + 1}
+    assert {whole, part} == {FIRST_PLAN, FIRST_PLAN + 1}
     assert w.cache.site(w.program, BASE, 256 + 16) == SITE_REJECTED
 
 
@@ -151,14 +150,6 @@ def test_the_cache_is_bounded(world: Any) -> None:
         assert w.sites() == [FIRST_PLAN, FIRST_PLAN + 1, SITE_REJECTED, SITE_REJECTED, 0]
         assert len(w.cache._footprints) <= 3
         assert w.sites() == [FIRST_PLAN, FIRST_PLAN + 1, SITE_REJECTED, SITE_REJECTED, 0]
-
-
-def test_a_site_names_its_plan_and_its_holder(world: Any) -> None:
-    w = world([*LINES[1:], "s_nop 0"])
-    site = w.cache.site(w.program, BASE)
-    assert plan_number(site) == 0
-    assert site >> 24 == (256 + 16) // 4
-    assert planned_site(5, 256 * 4 * 7) >> 24 == 7
 
 
 def test_changed_code_clears_the_sites(world: Any) -> None:

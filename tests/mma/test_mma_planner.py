@@ -7,6 +7,7 @@ import random
 import pytest
 from support.assemble import assemble, text_section
 
+from rjemu.exec.plans import GROUP_ROWS
 from rjemu.isa.decoder import Decoder
 from rjemu.mma.candidates import Fitness
 from rjemu.mma.planner import GROUP_LIMIT, LOOKAHEAD, PAGE, Footprint, Group, collect_group, footprint
@@ -40,10 +41,26 @@ def test_independent_instructions_form_a_group() -> None:
 
 def test_the_lookahead_is_bounded() -> None:
     found = group(*(mma(k) for k in range(14)))
-    assert len(found.offsets) == GROUP_LIMIT == LOOKAHEAD + 1
-    assert found.span == 8 * (LOOKAHEAD + 1)
-    assert offsets(mma(0), *["s_nop 0"] * 7, mma(1)) == (0, 8 + 7 * 4)
-    assert offsets(mma(0), *["s_nop 0"] * 8, mma(1)) == (0,)
+    assert len(found.offsets) == GROUP_LIMIT
+    assert offsets(mma(0), *["s_nop 0"] * (LOOKAHEAD - 1), mma(1)) == (0, 8 + (LOOKAHEAD - 1) * 4)
+    assert offsets(mma(0), *["s_nop 0"] * LOOKAHEAD, mma(1)) == (0,)
+
+
+def test_a_group_fits_the_rows_that_waves_remember() -> None:
+    scaled = "v_mfma_scale_f32_16x16x128_f8f6f4 v[{0}:{1}], v[200:207], v[208:215], v[{0}:{1}], v216, v217"
+    long = ["v_add3_u32 v220, v220, v221, v222"] * (LOOKAHEAD + 1 - GROUP_LIMIT)
+    found = group(scaled.format(0, 3), *long, *(scaled.format(4 * k, 4 * k + 3) for k in range(1, GROUP_LIMIT)))
+    assert len(found.offsets) == GROUP_LIMIT
+    assert found.offsets[-1] < 4 * GROUP_ROWS
+
+
+def test_what_follows_a_group_is_found_up_to_what_needs_it() -> None:
+    found = group(*(mma(k) for k in range(GROUP_LIMIT + 3)), "s_nop 0", mma(0), mma(20))
+    assert len(found.offsets) == GROUP_LIMIT
+    assert found.following == tuple(8 * k for k in range(GROUP_LIMIT, GROUP_LIMIT + 3))
+    assert group(mma(0), mma(1), mma(1), mma(2)).following == ()
+    ending = group(*(mma(k) for k in range(GROUP_LIMIT + 1)), "s_cbranch_scc1 0", mma(11))
+    assert ending.following == (8 * GROUP_LIMIT,)
 
 
 @pytest.mark.parametrize(
