@@ -202,7 +202,8 @@ def _drop(channel: Channel, sender: Sender) -> None:
 def greet(channel: Channel, name: str) -> tuple[dict[str, Any], int | None]:
     """The answer to a first request, and the file descriptor that came with it. UsageError if the daemon refuses."""
     try:
-        channel.send([1, name, {"protocol": PROTOCOL}])
+        with suppress(OSError):  # the daemon may have said why before it hung up
+            channel.send([1, name, {"protocol": PROTOCOL}])
         (_, kind, value), descriptor = channel.receive_with_descriptor()
     except (OSError, EOFError) as error:
         raise UsageError(f"the daemon has ended the connection: {error}") from error

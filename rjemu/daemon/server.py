@@ -132,7 +132,9 @@ class Daemon:
             if not full:
                 self._threads.add(thread)
         if full:
-            connected.close()
+            channel = Channel.of_daemon(connected)
+            channel.say_farewell([0, BYE, "the daemon has more connections than it takes: more clients than it serves"])
+            channel.close()
         else:
             thread.start()
 

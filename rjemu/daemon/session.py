@@ -233,7 +233,10 @@ class Session:
             if cancelled.is_set():
                 raise KeyboardInterrupt  # the client's Ctrl-C, or its end: executors take it as one here
             if request.fields["progress"]:
-                self._channel.send([request.number, PROGRESS, [done, total]])
+                try:
+                    self._channel.send([request.number, PROGRESS, [done, total]])
+                except OSError:  # the client has ended
+                    raise KeyboardInterrupt from None
 
         def work() -> list[Any]:
             if cancelled.is_set():

@@ -46,6 +46,15 @@ say("ready")
 kernel.launch(4, 64)
 """
 
+STREAM_ENDLESS = """
+kernel = gpu.load(build(ENDLESS, "gfx950"))["kernel"]
+streams = [gpu.stream() for _ in range(2)]
+futures = [stream.launch(kernel, 4, 64) for stream in streams]
+say("ready")
+futures[0].result()
+"""
+"""Launches that are told of their progress."""
+
 COPY_FOREVER = """
 host = np.ones(64 << 20, np.uint8)
 array = gpu.to_device(host)
@@ -147,7 +156,7 @@ def test_what_is_no_array_cannot_be_copied_or_freed(socket: Path) -> None:
                 gpu._connection.call("free", {"addresses": [address]})
 
 
-@pytest.mark.parametrize("program", [RUN_ENDLESS, COPY_FOREVER], ids=["launch", "copy"])
+@pytest.mark.parametrize("program", [RUN_ENDLESS, STREAM_ENDLESS, COPY_FOREVER], ids=["launch", "stream", "copy"])
 def test_a_killed_client_is_gone_within_a_second(either: Path, program: str) -> None:
     with rjemu.connect(either) as other:
         check_fill(other)
@@ -270,6 +279,9 @@ def test_many_connections_that_say_nothing_leave_room_for_clients(small: Path) -
         connected.connect(str(small))
         silent.append(connected)
     time.sleep(0.1)
+    for _ in range(5):
+        with pytest.raises(UsageError, match="more connections than it takes"):
+            rjemu.connect(small)
     for connected in silent:
         connected.close()
     wait_until(lambda: _can_connect(small))
