@@ -105,7 +105,7 @@ class Crew:
         self._template = template
         self._runtime = runtime
         self._helpers = helpers
-        self._cpus = assign(len(roles), placement(available_cpus()))
+        self._cpus = assign(len(roles), placement(available_cpus())) if helpers is None else helpers.worker_cpus
         self._members: list[_Member | None] = [None] * len(roles)
         self._load = [0] * len(roles)  # dispatches that each is invited to
         self._lock = threading.RLock()

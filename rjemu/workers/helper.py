@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import psutil
 from multiprocess.connection import Connection
 
 from rjemu.exec.engine import Runtime, aligned_bytes
@@ -20,6 +19,7 @@ from rjemu.exec.journal import Entry
 from rjemu.exec.layout import CREDIT_LIMIT, CTX, ENV, MAX_SEGMENTS
 from rjemu.shm.scoreboard import Scoreboard
 from rjemu.shm.segment import Segment
+from rjemu.workers.affinity import pin
 from rjemu.workers.start import die_with_server
 
 
@@ -124,7 +124,7 @@ def helper_main(setup: HelperSetup, connection: Connection) -> None:
     """The entry point of a helper process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_server()
-    psutil.Process().cpu_affinity([setup.cpu])
+    setup = replace(setup, cpu=pin(setup.cpu))
     try:
         Helper(setup, connection).serve()
     except (EOFError, OSError):  # the launcher has ended, or has closed the machine

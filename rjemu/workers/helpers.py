@@ -26,7 +26,7 @@ from rjemu.mma.admission import TYPICAL_HANDOFF, HandoffCost
 from rjemu.mma.candidates import Fitness, fitness
 from rjemu.mma.plan_cache import PlanCache
 from rjemu.shm.scoreboard import POSTED, Scoreboard
-from rjemu.workers.affinity import available_cpus, placement
+from rjemu.workers.affinity import assign_with_helpers, available_cpus, places
 from rjemu.workers.helper import HelperSetup, NewCode, NewWaves
 from rjemu.workers.start import start_worker
 from rjemu.workers.worker import HelperLinks
@@ -76,8 +76,8 @@ class HelperPool:
         library: HandlerLibrary,
         workers: int,
     ) -> None:
-        """window: see `Engine.connect`; code, runtime: the asynchronous variant; workers: processes that the first CPUs are
-        taken by."""
+        """window: see `Engine.connect`; code, runtime: the asynchronous variant; workers: processes that give jobs, on the
+        CPUs of `worker_cpus`."""
         assert runtime.handoff is not None
         self._calls = runtime.handoff
         self._window = window
@@ -88,12 +88,13 @@ class HelperPool:
         self.board = Scoreboard.create(count)
         self.plans = PlanTable()
         self.analyst = PlanCache(target, self.plans, self._cost, self._kept_cost())
-        cpus = placement(available_cpus())
+        order = places(available_cpus())
+        self.worker_cpus, cpus = assign_with_helpers(workers, count, order)
         self._setups = [
             HelperSetup(
                 k,
-                cpus[(workers + k) % len(cpus)],
-                workers + count > len(cpus),
+                cpus[k],
+                workers + count > len(order),
                 code,
                 self.board.segment.name,
                 self.plans.segment_name,
