@@ -70,8 +70,8 @@ CHECKPOINT = (
     Row("size", "checkpoint over live bytes, normal f16", "%", 100, 95, False, "checkpoint", 0),
     Row("save", "saving a GiB of them", "seconds", 10, 4, False, "checkpoint", 0),
     Row("restore", "restoring it", "seconds", 10, 4, False, "checkpoint", 0),
-    Row("every10s", "run with it saved every 10 s, longer by", "%", 100, 40, False, "checkpoint", 0),
-    Row("every10m", "run with it saved every 10 min, longer by", "%", 1, 0.7, False, "checkpoint", 0),
+    Row("every10s", "run, saved every 10 s, longer by", "%", 100, 40, False, "checkpoint", 0),
+    Row("every10m", "run, saved every 10 min, longer by", "%", 1, 0.7, False, "checkpoint", 0),
 )
 """What checkpoints cost (`rjemu.bench.checkpoints`)."""
 

@@ -49,21 +49,29 @@ class Lines(Display):
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._due = time.monotonic() + seconds
+        self._first: tuple[int, float] | None = None
 
     def note(self, text: str) -> None:
         self._print(text)
 
     def launch_begins(self, place: LaunchPlace) -> ProgressCallback:
         begun = time.monotonic()
+        first_launch, first_begun = self._first = self._first or (place.launch, begun)
         first: int | None = None
 
         def progress(done: int, total: int) -> None:
             nonlocal first
             first = done if first is None else first
             now = time.monotonic()
-            if now >= self._due:
-                self._due = now + self._seconds
-                self._print(f"{_title(place)}: {_standing(done, total, (done - first) / max(now - begun, 1e-9))}")
+            if now < self._due:
+                return
+            self._due = now + self._seconds
+            text = f"{_title(place)}: {done} of {total} workgroups"
+            if done > first:
+                text += _pace(done - first, total - done, now - begun, "/s")
+            elif place.launch > first_launch:
+                text += _pace(place.launch - first_launch, place.launches - place.launch, now - first_begun, " launches/s")
+            self._print(text)
 
         return progress
 
@@ -114,12 +122,10 @@ def _title(place: LaunchPlace) -> str:
     return place.kernel if place.launches == 1 else f"{place.kernel} (launch {place.launch} of {place.launches})"
 
 
-def _standing(done: int, total: int, rate: float) -> str:
-    """workgroups, rate per second, time left."""
-    text = f"{done} of {total} workgroups"
-    if rate > 0:
-        text += f", {rate:.3g}/s, about {duration_text((total - done) / rate)} left"
-    return text
+def _pace(done: int, left: int, seconds: float, unit: str) -> str:
+    """How fast it goes, and how long that takes for what is left."""
+    rate = done / max(seconds, 1e-9)
+    return f", {rate:.3g}{unit}, about {duration_text(left / rate)} left"
 
 
 def display(seconds: float | None, quiet: bool) -> Display:

@@ -106,21 +106,21 @@ def _check_restored(machine: RestoredMachine, state: JobState, path: Path) -> No
     def fail(problem: str) -> None:
         raise CheckpointError(f"{path}: the job in it is damaged: {problem}")
 
-    modules = {module.address for module in machine.modules}
-    for kind, addresses, there in (
-        ("buffer", state.arrays, set(machine.arrays)),
-        ("code object", state.modules, modules),
-    ):
-        for name, address in addresses.items():
-            if address not in there:
-                fail(f"{kind} {name!r} is not in the machine")
+    arrays, modules = set(machine.arrays), {module.address for module in machine.modules}
+    for name, address in state.arrays.items():
+        if address not in arrays:
+            fail(f"buffer {name!r} is not in the machine")
+    for code, address in zip(state.job.codes, state.modules, strict=False):
+        if address not in modules:
+            fail(f"code object {str(code)!r} is not in the machine")
     pending = machine.pending
     if len(pending) != (0 if state.under_way is None else 1):
         fail(f"{len(pending)} launches are under way, which is not what the job says: one of them may have failed")
     if pending:
         dispatch = state.job.dispatches[state.job.dispatch_of(state.launched)]
         target = pending[0].launch.target
-        if (target.name, target.module.address) != (dispatch.kernel, state.modules[str(dispatch.code)]):
+        module = state.modules[state.job.codes.index(dispatch.code)]
+        if (target.name, target.module.address) != (dispatch.kernel, module):
             fail(f"kernel {target.name} is under way where {dispatch.kernel} is expected")
 
 
@@ -186,7 +186,7 @@ class _JobRun:
         self._ended_by: str | None = None
         self._interruption = interruption
         self._arrays: dict[str, DeviceArray] = {}
-        self._modules: dict[str, Module] = {}
+        self._modules: dict[Path, Module] = {}
         self._allocation = describe_allocation(machine.config, machine.request.workers)
         self._checkpoints: Checkpoints | None = None
         if checkpoint is not None:
@@ -211,12 +211,12 @@ class _JobRun:
         """Code objects and buffers that are not there yet."""
         state, machine = self.state, self._machine
         there = {module.address: module for module in machine.modules}
-        self._modules = {code: there[address] for code, address in state.modules.items()}
+        self._modules = {code: there[address] for code, address in zip(state.job.codes, state.modules, strict=False)}
         for code in state.job.codes[len(self._modules) :]:
             self._look()
             module = machine.load(code)
-            self._modules[str(code)] = module
-            state.modules[str(code)] = module.address
+            self._modules[code] = module
+            state.modules.append(module.address)
         arrays = machine.arrays
         self._arrays = {name: arrays[address] for name, address in state.arrays.items()}
         for buffer in state.job.buffers[len(self._arrays) :]:
@@ -267,7 +267,7 @@ class _JobRun:
         if isinstance(machine, RestoredMachine) and machine.pending:
             (result,) = machine.resume(timeout=dispatch.timeout, progress=progress)
             return result
-        return self._modules[str(dispatch.code)][dispatch.kernel].launch(
+        return self._modules[dispatch.code][dispatch.kernel].launch(
             dispatch.grid,
             dispatch.block,
             None if dispatch.args is None else launch_values(dispatch.args, self._arrays),

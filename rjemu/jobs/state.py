@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rjemu.checkpoint.contents import number, numbers, value
+from rjemu.checkpoint.contents import MAX_LONG, number, numbers, value
 from rjemu.errors import CheckpointError, UsageError
 from rjemu.jobs.compare import Comparison
 from rjemu.jobs.outputs import OutputReport
@@ -52,15 +52,16 @@ class Tally:
 class JobState:
     """A job under way.
 
-    arrays: GPU addresses of the buffers that have been loaded, by name; modules: those of code objects, by path. launched:
-    launches that have ended; under_way: seconds that the next one has taken in processes before this one, None if it has not
-    begun. outputs: those that are finished. parts: of the job, before this process. saves, plugins: before this process.
+    arrays: GPU addresses of the buffers that have been loaded, by name; modules: those of `job.codes`, as far as they have
+    been loaded. launched: launches that have ended; under_way: seconds that the next one has taken in processes before this
+    one, None if it has not begun. outputs: those that are finished. parts: of the job, before this process. saves, plugins:
+    before this process.
     """
 
     job: Job
     options: JobOptions = field(default_factory=JobOptions)
     arrays: dict[str, int] = field(default_factory=dict)
-    modules: dict[str, int] = field(default_factory=dict)
+    modules: list[int] = field(default_factory=list)
     launched: int = 0
     under_way: float | None = None
     tallies: list[Tally] = field(default_factory=list)
@@ -145,8 +146,8 @@ def _state(data: Mapping[str, Any]) -> JobState:
     state = JobState(
         job=job,
         options=_options(value(data, "options", dict)),
-        arrays=_addresses(data, "arrays", [buffer.name for buffer in job.buffers]),
-        modules=_addresses(data, "modules", [str(code) for code in job.codes]),
+        arrays=_arrays(data, [buffer.name for buffer in job.buffers]),
+        modules=list(numbers(data, "modules", MAX_LONG)),
         launched=number(data, "launched", job.launches),
         under_way=_seconds(data, "under_way"),
         tallies=[_tally(entry) for entry in value(data, "dispatches", list)],
@@ -161,6 +162,11 @@ def _state(data: Mapping[str, Any]) -> JobState:
 
 def _check_consistent(state: JobState) -> None:
     job = state.job
+    addresses = [*state.arrays.values(), *state.modules]
+    if len(set(addresses)) != len(addresses):
+        raise ValueError("two arrays or modules are at the same address")
+    if len(state.modules) > len(job.codes):
+        raise ValueError(f"{len(state.modules)} modules are loaded, the job has {len(job.codes)}")
     loaded = len(state.arrays) == len(job.buffers) and len(state.modules) == len(job.codes)
     begun = state.launched > 0 or state.under_way is not None
     if begun and not loaded:
@@ -186,15 +192,12 @@ def _options(data: Mapping[str, Any]) -> JobOptions:
     )
 
 
-def _addresses(data: Mapping[str, Any], key: str, names: list[str]) -> dict[str, int]:
-    """Addresses of the first ones of these names, which are loaded in order."""
-    found = value(data, key, dict)
+def _arrays(data: Mapping[str, Any], names: list[str]) -> dict[str, int]:
+    """Addresses of the first ones of these buffers, which are loaded in order."""
+    found = value(data, "arrays", dict)
     if list(found) != names[: len(found)]:
-        raise ValueError(f"{key} are {', '.join(map(str, found))}, the job has {', '.join(names)}")
-    addresses = {name: number(found, name) for name in found}
-    if len(set(addresses.values())) != len(addresses):
-        raise ValueError(f"two of the {key} are at the same address")
-    return addresses
+        raise ValueError(f"arrays are {', '.join(map(str, found))}, the job has {', '.join(names)}")
+    return {name: number(found, name) for name in found}
 
 
 def _real(data: Any, key: str, *, least: float = 0.0) -> float:

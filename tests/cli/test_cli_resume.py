@@ -48,14 +48,14 @@ def finished(checkpoint: Path, *options: object) -> str:
 def test_a_signal_to_the_whole_group_ends_the_job_with_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
     """Schedulers signal all processes, workers too."""
     job = make_small_job(tmp_path, SLOW, workgroups=8)
-    child = start_rjemu("run", job, "--checkpoint", tmp_path / "saved", "--workers", "1/2", group=True)
+    child = start_rjemu("run", job.name, "--checkpoint", "saved", "--workers", "1/2", group=True, folder=tmp_path)
     begun(child, 0.7)
     os.killpg(child.pid, number)
     sent = time.monotonic()
     status, output, errors = ended(child)
     assert time.monotonic() - sent < 5
     assert (status, output) == (75, "")
-    assert errors.splitlines()[-1] == f"rjemu: interrupted by {number.name}: rjemu resume {tmp_path / 'saved'} goes on"
+    assert errors.splitlines()[-1] == f"rjemu: interrupted by {number.name}: rjemu resume saved goes on"
     job.unlink()
     (tmp_path / "kernel.o").unlink()
     output = finished(tmp_path / "saved", "--workers", "inline")

@@ -123,6 +123,7 @@ def test_every_changed_value_is_accepted_or_an_error(data: Any, saved: Path) -> 
         (("launched",), 9, "launched is 9, expected 0 to 6"),
         (("under_way",), None, "1 launches are under way, which is not what the job says"),
         (("arrays", "c"), 4096, "buffer 'c' is not in the machine"),
+        (("modules", 0), 4096, "gemm.o' is not in the machine"),
         (("arrays",), {"a": 4096}, "not all buffers and code objects are there"),
         (("dispatches", 0, "launch_seconds"), [], "the times of"),
     ],
@@ -143,10 +144,8 @@ def test_what_does_not_fit_is_one_line(
 def test_a_kernel_that_is_not_the_jobs_is_refused(data: Any, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The launch under way is one of another code object."""
     wrong = saved.with_name("wrong")
-    modules = list(data["modules"].values())
     with restore(saved, workers="inline") as gpu:
         assert isinstance(gpu, rjemu.Machine)
-        swapped = dict(zip(data["modules"], modules[::-1], strict=True))
-        gpu.save(wrong, data={**data, "modules": swapped})
+        gpu.save(wrong, data={**data, "modules": data["modules"][::-1]})
     assert main(["resume", str(wrong)]) == 2
     assert "is under way where" in capsys.readouterr().err

@@ -188,13 +188,12 @@ def output_bytes(folder: Path, names: Sequence[str] = OUTPUTS) -> list[bytes]:
     return [(folder / name).read_bytes() for name in names]
 
 
-def start_rjemu(*arguments: object, group: bool = False) -> subprocess.Popen[str]:
-    """The command, as a process; with `group`, the leader of a process group of its own."""
+def start_rjemu(*arguments: object, group: bool = False, folder: Path | None = None) -> subprocess.Popen[str]:
+    """The command, as a process; with `group`, the leader of a process group of its own. folder: where it works."""
     command = [sys.executable, "-m", "rjemu", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=group
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment, start_new_session=group, cwd=folder, **pipes)
 
 
 def leftovers(pid: int) -> list[str]:
