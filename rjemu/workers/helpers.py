@@ -141,6 +141,7 @@ class HelperPool:
         self.update()
 
     def _started(self, setup: HelperSetup) -> _Member:
+        self.board.set_word(setup.index, "ready", 0)
         member = _Member(setup, *start_worker(setup))
         member.send(NewCode(self._relevant(self._library.journal[: self._sent or None])))
         for number, segment in enumerate(self._waves):
@@ -218,12 +219,11 @@ class HelperPool:
             self._lost += 1
 
     def _detached(self, helper: int) -> bool:
-        """Whether nobody can have a job on a dead helper any more: its issuer has said so, or nobody had it."""
-        if self.board.word(helper, "lost"):
+        """Whether nobody can have a job on a dead helper any more: its issuer has said so, it has died before anybody could
+        take it, or nobody has."""
+        if self.board.word(helper, "lost") or not self.board.word(helper, "ready"):
             return True
-        if not self.board.free >> helper & 1:
-            return self.board.word(helper, "pid") == 0
-        return self._take(helper)
+        return bool(self.board.free >> helper & 1) and self._take(helper)
 
     def _take(self, helper: int) -> bool:
         """Whether the helper could be taken, so that nobody else does."""

@@ -331,6 +331,24 @@ def test_helpers_that_die_between_short_launches_are_replaced() -> None:
         assert (result.stats["async"]["helpers"], result.stats["async"]["helpers_lost"]) == (2, 2)
 
 
+def test_helpers_that_die_while_they_start_are_replaced() -> None:
+    with always_admitted(), rjemu.Machine(PRESET, workers="inline", async_helper_threads=2) as gpu:
+        gpu.start()
+        text = frame(independent(8))
+        stored, _ = run(gpu, text)
+        pool = helpers_of(gpu)
+        for milliseconds in range(0, 60, 2):
+            victim = pool._members[0].process
+            os.kill(victim.pid, signal.SIGKILL)
+            victim.join()
+            pool.update()  # as every launch does
+            time.sleep(milliseconds / 1000)
+        limit = time.monotonic() + 10
+        while pool.board.free != 3:
+            assert time.monotonic() < limit
+            assert np.array_equal(run(gpu, text)[0], stored)
+
+
 class Stopped:
     """Helper 0 of a machine does not run, but is not gone: whatever it is given stays pending until `go`."""
 
