@@ -11,7 +11,7 @@ from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.handoff_calls import HandoffCalls
 from rjemu.exec.layout import CTX, WAVE_BYTES
 
-_REPEATS, _SAMPLES = 64, 3
+_REPEATS, _SAMPLES = 256, 3
 
 
 class HandlerClock:

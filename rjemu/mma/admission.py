@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 
 from rjemu.shm.scoreboard import JOB_MMAS
 
@@ -13,7 +15,10 @@ LEAST_GAIN = 0.15
 """The part of a group's time that must be won, or it is not worth the disturbance."""
 
 _ISSUER_NS = 120.0
-"""What a job costs its issuer beside the handoff itself: scoreboard, plan, and caches that helpers read from."""
+"""What a job costs its issuer beside the handoff itself: scoreboard and plan."""
+_OPERAND_TRIPS = 0.18
+"""What it costs the issuer, in round trips of a handoff, that a helper reads a vector register which it has just written and
+will write again: four cache lines there, and back."""
 _COPY_NS_PER_KB = 8.0
 """What a helper needs to save what the registers held."""
 _SPARE_TIME = 0.6
@@ -41,10 +46,12 @@ TYPICAL_HANDOFF = HandoffCost.of(300.0)
 
 @dataclass(frozen=True, slots=True)
 class MmaCost:
-    """nanoseconds: of one execution on this host; result_bytes: of its result."""
+    """nanoseconds: of one execution on this host; result_bytes: of its result; operands: the vector registers that it reads
+    and that are written anew before each execution, as a set."""
 
     nanoseconds: float
     result_bytes: int
+    operands: int = 0
 
     @property
     def on_helper(self) -> float:
@@ -88,8 +95,11 @@ def _times(costs: Sequence[MmaCost], split: Sequence[int], handoff: HandoffCost)
     are published."""
     ends = []
     first = 0
-    for job, count in enumerate(split):
-        started = job * handoff.publish + handoff.round_trip
-        ends.append(started + sum(cost.on_helper for cost in costs[first : first + count]))
+    own = 0.0
+    for count in split:
+        given = costs[first : first + count]
+        operands = reduce(or_, (cost.operands for cost in given)).bit_count() * _OPERAND_TRIPS * handoff.round_trip
+        ends.append(own + handoff.round_trip + operands / 2 + sum(cost.on_helper for cost in given))
+        own += handoff.publish + operands
         first += count
-    return len(split) * handoff.publish + sum(cost.nanoseconds for cost in costs[first:]), max(ends)
+    return own + sum(cost.nanoseconds for cost in costs[first:]), max(ends)

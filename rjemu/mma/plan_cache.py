@@ -18,7 +18,7 @@ from rjemu.exec.program import Program
 from rjemu.isa.instruction import Instruction
 from rjemu.mma.admission import TYPICAL_HANDOFF, HandoffCost, MmaCost, shares
 from rjemu.mma.candidates import Fitness
-from rjemu.mma.planner import Footprint, collect_group, footprint
+from rjemu.mma.planner import Footprint, Loops, collect_group, footprint
 
 MAX_ENTRIES = 16 << 10
 MAX_FOOTPRINTS = 64 << 10
@@ -61,6 +61,7 @@ class PlanCache:
     statistics: PlanStatistics = field(default_factory=PlanStatistics)
     _entries: dict[tuple[int, int], _Entry] = field(default_factory=dict)
     _footprints: dict[tuple[object, ...], Footprint] = field(default_factory=dict)
+    _loops: tuple[tuple[Program, int, int], Loops] | None = None
     _epoch: int = 0
 
     def registers(self, instr: Instruction) -> tuple[int, int]:
@@ -117,8 +118,9 @@ class PlanCache:
         if len(group.offsets) < 2:
             return SITE_REJECTED, group.span
         members = [self._member(program, pc, offset) for offset in group.offsets]
+        written = self._loops_of(program).written_around(pc)
         costs = [
-            MmaCost(self.cost(program, pc + offset), member.size)
+            MmaCost(self.cost(program, pc + offset), member.size, member.reads & ~member.writes & written)
             for member, offset in zip(members, group.offsets, strict=True)
         ]
         following = sum(self.cost(program, pc + offset) for offset in group.following)
@@ -128,6 +130,18 @@ class PlanCache:
             return SITE_REJECTED, group.span
         self.statistics.plans_accepted += 1
         return FIRST_PLAN + number, group.span
+
+    def _loops_of(self, program: Program) -> Loops:
+        """The loops of what has been decoded of a program."""
+        known = program, len(program.instructions), self._epoch
+        if self._loops is None or self._loops[0] != known:
+            branches = []
+            for at, instr in program.instructions.items():
+                if instr.name.startswith(("s_branch", "s_cbranch")) and instr.imm("simm16") < 0:
+                    branches.append((at, at + 4 + 4 * instr.imm("simm16")))
+            steps = {at: self._footprint(instr) for at, instr in program.instructions.items()}
+            self._loops = known, Loops(branches, steps)
+        return self._loops[1]
 
     def _member(self, program: Program, pc: int, offset: int) -> PlannedMma:
         instr = program.instructions[pc + offset]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
 from itertools import islice
+from operator import or_
 
 from rjemu.isa.instruction import EXEC, Instruction
 from rjemu.isa.registers import RegisterSet, reads, writes
@@ -96,6 +98,27 @@ def collect_group(pc: int, look: Callable[[int], tuple[Footprint, int] | None], 
         if step.fitness is Fitness.CANDIDATE:
             following.append(at - pc)
     return Group(tuple(offsets), tuple(following), code.end - pc)
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """The loops of decoded code, for what changes between two executions of an instruction. branches: (address, target) of
+    direct ones that lead back; steps: the decoded instructions' footprints by address."""
+
+    branches: Sequence[tuple[int, int]]
+    steps: Mapping[int, Footprint]
+    _written: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def written_around(self, pc: int) -> int:
+        """The vector registers that the innermost loop around an address writes; all of them where there is none."""
+        around = [(at - target, at, target) for at, target in self.branches if target <= pc <= at]
+        if not around:
+            return _ALL_VECTORS
+        _, last, first = min(around)
+        if (first, last) not in self._written:
+            steps = (step for at, step in self.steps.items() if first <= at <= last)
+            self._written[first, last] = reduce(or_, (step.writes for step in steps), 0)
+        return self._written[first, last]
 
 
 class _Straight:

@@ -10,7 +10,7 @@ from support.assemble import assemble, text_section
 from rjemu.exec.plans import GROUP_ROWS
 from rjemu.isa.decoder import Decoder
 from rjemu.mma.candidates import Fitness
-from rjemu.mma.planner import GROUP_LIMIT, LOOKAHEAD, PAGE, Footprint, Group, collect_group, footprint
+from rjemu.mma.planner import GROUP_LIMIT, LOOKAHEAD, PAGE, Footprint, Group, Loops, collect_group, footprint
 
 BASE = 0x6000_0000_0000
 
@@ -160,3 +160,14 @@ def test_every_member_could_be_executed_first(seed: int) -> None:
             assert not steps[member].writes & (steps[earlier].reads | steps[earlier].writes)
             assert not steps[member].reads & steps[earlier].writes
             assert not steps[earlier].boundary
+
+
+def test_what_a_loop_writes_is_new_each_time() -> None:
+    def steps(written: dict[int, int]) -> dict[int, Footprint]:
+        return {at: Footprint(Fitness.ORDINARY, 0, 1 << register, False) for at, register in written.items()}
+
+    loops = Loops([(40, 16), (60, 8)], steps({4: 1, 8: 2, 16: 3, 24: 4, 48: 5, 64: 6}))
+    assert loops.written_around(20) == 1 << 3 | 1 << 4  # the inner one
+    assert loops.written_around(40) == loops.written_around(16)
+    assert loops.written_around(44) == 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5
+    assert loops.written_around(64) == (1 << 512) - 1  # in none: nothing has stayed from before
