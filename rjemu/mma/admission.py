@@ -70,9 +70,7 @@ def shares(costs: Sequence[MmaCost], handoff: HandoffCost, following: float = 0.
         for split in splits:
             own, others = _times(costs, split, handoff)
             if following:
-                others += (
-                    handoff.publish
-                )  # until the next job is there: the instructions that follow keep the issuer as long
+                others += handoff.publish / 2  # until it has been joined, and the next job is there
             # Even where all results are needed at once, nothing may take longer than it would without helpers.
             if max(split) <= JOB_MMAS and max(own + following, others) <= longest:
                 timed.append((max(own + following, others if following else _SPARE_TIME * others), split))

@@ -44,12 +44,12 @@ def test_more_is_given_away_where_the_issuer_goes_on() -> None:
 
 def test_operands_that_are_always_new_cost_more_than_those_that_stay() -> None:
     stay = group([400.0] * 4)
-    new = [MmaCost(400.0, 4096, 0xFF << 8 * k) for k in range(4)]
+    new = [MmaCost(400.0, 4096, 0xFFFF << 16 * k) for k in range(4)]
     assert shares(stay, CHEAP)
     assert shares(new, CHEAP) == []
     shared = [MmaCost(400.0, 4096, 0xF) for _ in range(4)]  # read once for all
     assert shares(shared, CHEAP)
-    assert shares([MmaCost(5000.0, 4096, 0xFF << 8 * k) for k in range(4)], CHEAP)
+    assert shares([MmaCost(5000.0, 4096, 0xFFFF << 16 * k) for k in range(4)], CHEAP)
 
 
 COSTS = st.lists(st.floats(20, 5000), min_size=1, max_size=9).map(group)
