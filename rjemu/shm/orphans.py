@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ def find_orphans() -> list[Orphan]:
             continue
         try:
             status = entry.stat(follow_symlinks=False)
-            if status.st_uid == os.getuid():
+            if status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode):  # anybody may put anything there
                 with _unmapped(Path(entry.path)) as unmapped:
                     if unmapped:
                         found.append(Orphan(entry.name, int(match[1]), status.st_blocks * 512))

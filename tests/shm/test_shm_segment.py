@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -234,6 +236,19 @@ def test_the_pid_of_an_orphan_may_be_another_process_s() -> None:
     (SHM / name).rename(SHM / renamed)
     orphan = next(orphan for orphan in find_orphans() if orphan.name == renamed)
     assert remove_orphan(orphan)
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/passwd", path)], ids=["dir", "fifo", "link"]
+)
+def test_what_only_has_a_segments_name_is_no_orphan(make: Callable[[Path], object]) -> None:
+    """The directory is everybody's: what others put there must not keep orphans from being found."""
+    path = SHM / f"rjemu-{os.getpid()}-0-0-strange"
+    make(path)
+    try:
+        assert path.name not in [orphan.name for orphan in find_orphans()]
+    finally:
+        path.rmdir() if path.is_dir() else path.unlink()
 
 
 def test_a_segment_still_mapped_by_another_process_is_no_orphan() -> None:
