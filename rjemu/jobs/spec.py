@@ -18,6 +18,7 @@ from rjemu.jobs.files import ArrayFile
 from rjemu.jobs.table import Table
 from rjemu.vm.executor import Workers
 
+MAX_FILE_BYTES = 16 << 20
 DEFAULT_RTOL, DEFAULT_ATOL = 1e-5, 1e-8
 EXECUTORS = ("native", "reference")
 JOB_KEYS = ("code", "config", "executor", "workers", "repeat", "buffers", "dispatches", "outputs", "output_dir")
@@ -93,10 +94,16 @@ class Job:
 def load_job(path: Path) -> Job:
     """Reads a job file; UsageError says which key of it is wrong."""
     try:
-        data = tomllib.loads(path.read_text())
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)  # it may be a pipe, but not one without end
+        if len(content) > MAX_FILE_BYTES:
+            raise UsageError(f"{path}: more than {MAX_FILE_BYTES} bytes are no job file")
+        data = tomllib.loads(content.decode())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise UsageError(f"{path}: its tables are nested too deeply") from error
+    except ValueError as error:  # no TOML, no UTF-8, a number of more digits than Python converts
         raise UsageError(f"{path}: {error}") from error
     return parse_job(path, data)
 

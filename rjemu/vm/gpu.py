@@ -153,7 +153,7 @@ class Gpu(Handle, ABC):
         queue: what the kernel sees as its queue, the device's default one if None."""
         self._check_open()
         kernel = target.kernel
-        if timeout is not None and timeout <= 0:
+        if timeout is not None and not timeout > 0:  # also NaN
             raise UsageError(f"timeout is {timeout} seconds: expected more than 0")
         geometry = resolve_geometry(grid, global_size, default_block(kernel) if block is None else block)
         resources = required_resources(kernel, geometry, lds_bytes, self.config)

@@ -187,6 +187,24 @@ def test_errors_name_file_and_key(tmp_path: Path, text: str, message: str) -> No
     assert str(caught.value).startswith(f"{tmp_path / 'job.toml'}: ")
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a = " + "[" * 100_000, "a = " + "9" * 5000, "a = '\udcff'", "a", "\ufeffa = 1", "a = 1\na = 2", "#" * (17 << 20)],
+)
+def test_texts_that_are_no_job(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "job.toml"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UsageError, match=f"{path}: "):
+        load_job(path)
+
+
+@pytest.mark.parametrize("path", [".", "/dev/zero", "/dev/null", "no\0name", "x" * 5000])
+def test_files_that_are_no_job(path: str) -> None:
+    """Among them one without end."""
+    with pytest.raises(UsageError):
+        load_job(Path(path))
+
+
 def test_launches_come_in_order_with_their_repetitions(tmp_path: Path) -> None:
     job = parse(
         tmp_path,

@@ -218,8 +218,9 @@ def test_limits(gpu: rjemu.Machine) -> None:
         kernel.launch(1, 64, lds_bytes=-1)
     with pytest.raises(LaunchError, match="16 waves of 512 vector registers do not fit a compute unit, which holds 4"):
         load(gpu, next_free_vgpr=512, accum_offset=256).launch(1, 1024)
-    with pytest.raises(UsageError, match="timeout is 0"):
-        kernel.launch(1, 64, timeout=0)
+    for timeout in (0, -1.5, float("nan")):
+        with pytest.raises(UsageError, match=f"timeout is {timeout} seconds: expected more than 0"):
+            kernel.launch(1, 64, timeout=timeout)
     assert len(executor_of(gpu).specs) == 1
 
 
