@@ -15,6 +15,7 @@ import pytest
 from support.batch_jobs import BRIEF, SLOW, SPIN, leftovers, make_job, make_small_job, output_bytes, start_rjemu
 
 import rjemu
+import rjemu.config
 from rjemu.cli.main import main
 
 
@@ -47,7 +48,7 @@ def finished(checkpoint: Path, *options: object) -> str:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_to_the_whole_group_ends_the_job_with_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
     """Schedulers signal all processes, workers too."""
-    job = make_small_job(tmp_path, SLOW, workgroups=8)
+    job = make_small_job(tmp_path, SLOW, workgroups=5)
     child = start_rjemu("run", job.name, "--checkpoint", "saved", "--workers", "1/2", group=True, folder=tmp_path)
     begun(child, 0.7)
     os.killpg(child.pid, number)
@@ -60,7 +61,7 @@ def test_a_signal_to_the_whole_group_ends_the_job_with_a_checkpoint(tmp_path: Pa
     (tmp_path / "kernel.o").unlink()
     output = finished(tmp_path / "saved", "--workers", "inline")
     assert f"interrupted 1 time: {number.name} after" in output
-    assert np.load(tmp_path / "out.npy").tolist() == [8 * 64]
+    assert np.load(tmp_path / "out.npy").tolist() == [5 * 64]
 
 
 def test_interrupted_again_and_again_at_random_moments(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_a_killed_process_loses_what_came_after_its_last_checkpoint(tmp_path: Pa
 
 
 def test_the_time_limit_is_each_processs(tmp_path: Path) -> None:
-    job = make_small_job(tmp_path, SLOW, workgroups=8)
+    job = make_small_job(tmp_path, SLOW, workgroups=4)
     report = tmp_path / "report.json"
     options = ("--checkpoint", "saved", "--time-limit", "0.4s", "--report", report, "--workers", "inline")
     status, _, errors = ended(start_rjemu("run", job, *options[:1], tmp_path / "saved", *options[2:]))
@@ -125,7 +126,7 @@ def test_the_time_limit_is_each_processs(tmp_path: Path) -> None:
     (dispatch,) = found["dispatches"]
     assert (dispatch["launches"], dispatch["interruptions"]) == (1, parts)
     assert dispatch["seconds"] > 0.3 * parts
-    assert np.load(tmp_path / "out.npy").tolist() == [8 * 64]
+    assert np.load(tmp_path / "out.npy").tolist() == [4 * 64]
 
 
 def test_without_a_checkpoint_sigterm_ends_the_process_at_once(tmp_path: Path) -> None:
@@ -174,6 +175,28 @@ def test_a_kept_checkpoint_and_one_of_another_name(tmp_path: Path, capsys: pytes
     assert (tmp_path / "second").exists()
     finished(tmp_path / "second", "--time-limit", "1h", "--no-keep-checkpoint")
     assert np.load(tmp_path / "out.npy").tolist() == [4 * 64]
+
+
+def test_another_budget_and_other_fields_are_for_the_rest_of_the_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A configuration's file is relative to where the command runs, not to the job."""
+    job = make_small_job(tmp_path / "job", SLOW, workgroups=2, more='workers = "2/1"\nwave_quantum = 4\n')
+    (tmp_path / "own.json").write_text(json.dumps(dict(rjemu.config.load_config("gfx950_mi355x").request)))
+    monkeypatch.chdir(tmp_path)
+    options = ["--checkpoint", "saved", "--time-limit", "0.2s", "--json", "--quiet"]
+    assert main(["run", str(job), *options, "--config", "own.json"]) == 75
+    (tmp_path / "own.json").unlink()
+    fields = ["--set", "wave_quantum=8", "--set", "async_window=3"]
+    assert main(["resume", "saved", "--budget", "1", "--time-limit", "1h", "--json", "--quiet", *fields]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["configuration"]["name"] == str(tmp_path / "own.json")
+    assert found["configuration"]["workers"] == "auto"
+    resolved = found["configuration"]["resolved"]
+    assert (resolved["wave_quantum"], resolved["async_window"]) == (8, 3)
+    allocation = found["allocation"]
+    assert (allocation["budget"], allocation["engines"], allocation["dispatch"]) == (1, 1, 1)
+    assert [worker["worker"] for worker in found["dispatches"][0]["stats"]["workers"]] == ["engine 0"]
 
 
 @pytest.mark.parametrize(

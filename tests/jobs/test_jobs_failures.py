@@ -8,7 +8,7 @@ import resource
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -107,14 +107,27 @@ def test_a_full_disk_at_the_end_is_an_error_and_keeps_the_one_before(tmp_path: P
     assert np.load(tmp_path / "out.npy").tolist() == [40 * 500 * 64]
 
 
-def test_a_folder_that_is_gone_is_status_1_when_it_matters(tmp_path: Path) -> None:
+root = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (Path.rmdir, "No such file or directory"),
+        pytest.param(lambda folder: folder.chmod(0o500), "Permission denied", marks=root),
+    ],
+    ids=["gone", "read-only"],
+)
+def test_a_folder_that_takes_no_file_is_status_1_when_it_matters(
+    tmp_path: Path, spoil: Callable[[Path], None], reason: str
+) -> None:
     job = make_small_job(tmp_path, SLOW, workgroups=8)
     (tmp_path / "folder").mkdir()
     child = start_rjemu("run", job, "--checkpoint", tmp_path / "folder" / "saved", "--every", "0.3s", "--workers", "1/1")
     while not leftovers(child.pid):
         assert child.poll() is None
         time.sleep(0.01)
-    (tmp_path / "folder").rmdir()
+    spoil(tmp_path / "folder")
     time.sleep(1.0)
     child.terminate()
     output, errors = child.communicate(timeout=60)
@@ -123,7 +136,7 @@ def test_a_folder_that_is_gone_is_status_1_when_it_matters(tmp_path: Path) -> No
     assert warnings
     assert all("warning: no checkpoint was written: cannot write" in line for line in warnings)
     assert last.startswith("rjemu: interrupted by SIGTERM, but no checkpoint could be written: cannot write")
-    assert "No such file or directory" in last
+    assert reason in last
     assert leftovers(child.pid) == []
 
 
