@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -175,7 +176,16 @@ def decompressed(frame: bytes, most: int) -> bytes:
 def replaced_file(path: Path) -> Iterator[IO[bytes]]:
     """A new file that takes the path's place at the end of the block, on disk; until then, and if the block raises, what is
     there stays. CheckpointError if it cannot be written."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        if not stat.S_ISREG(path.stat().st_mode):  # renaming would take the place of a device, too
+            raise CheckpointError(f"cannot write {path}: it is there, and no regular file")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise CheckpointError(f"cannot write {path}: {error.strerror}") from error
+    except ValueError as error:  # no name
+        raise CheckpointError(f"cannot write {str(path)!r}: {error}") from error
     try:
         with open(part, "xb") as file:
             yield file

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -84,6 +84,25 @@ def test_a_place_that_cannot_be_written_to(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     with rjemu.Machine(workers="inline") as gpu, pytest.raises(CheckpointError, match=r"cannot write .*machine: "):
         gpu.save(tmp_path / place)
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/null", path)], ids=["dir", "fifo", "dev"]
+)
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    path = tmp_path / "machine"
+    make(path)
+    before = path.lstat()
+    with rjemu.Machine(workers="inline") as gpu, pytest.raises(CheckpointError, match=r"cannot write .*no regular file"):
+        gpu.save(path)
+    assert path.lstat() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", "no\0name", "x" * 5000])
+def test_what_names_no_file(name: str) -> None:
+    with rjemu.Machine(workers="inline") as gpu, pytest.raises(CheckpointError, match="cannot write"):
+        gpu.save(name)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
