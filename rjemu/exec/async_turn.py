@@ -23,6 +23,7 @@ from rjemu.exec.layout import (
     CTX,
     EVENTS,
     GPR_IDX_EN,
+    HANDLER_UNDECODED,
     HOLDER_BYTES,
     PROGRAM,
     RECORD_BYTES,
@@ -448,12 +449,30 @@ def _write_attend(module: Module) -> None:
     with b.if_(_free_helpers(b, ctx) == 0):
         b.add_to(ctx, CTX, "inline_no_capacity")
         b.ret(b.const("u32", 0))
+    with b.if_(_lacks_code(b, ctx, w, site - FIRST_PLAN), rarely=True):
+        b.add_to(ctx, CTX, "inline_not_eligible")
+        b.ret(b.const("u32", 0))
     given = b.invoke("@issue", "u32", [ctx, w, site - FIRST_PLAN, row])
     with b.if_(given == 0):
         b.ret(b.const("u32", 0))
     b.put(w, WAVE, "hoisted", b.get(w, WAVE, "hoisted", "u64") ^ 1)
     b.ret(b.const("u32", SKIP))
     b.finish("attend", "i32", "ptr %ctx, ptr %w, i32 %row, i32 %site, ptr %note", "nounwind noinline")
+
+
+def _lacks_code(b: Native, ctx: Ptr, w: Ptr, number: Value) -> Value:
+    """b1: whether this process lacks code for one of a plan's instructions, which it must carry out should a helper not:
+    other processes may have decoded them, or waves with another setting of MODE."""
+    plan = _plan_ptr(b, ctx, number)
+    table = b.load_ptr(b.offset(b.get_ptr(ctx, CTX, "tables"), b.get(w, WAVE, "fp_class").to("u64") << 3))
+    undecoded = b.load_value(b.offset(table, HANDLER_UNDECODED << 3), "u64")
+    lacks = b.variable("u32", 0)
+    with b.count(b.get(plan, PLAN, "count"), "u32") as k:
+        record = b.offset(plan, k.to("u64") * RECORD_BYTES + PLAN_RECORDS)
+        handler = b.load_value(b.offset(record, RECORD_HANDLER), "u32").to("u64")
+        code = b.load_value(b.offset(table, handler << 3), "u64")
+        lacks.set(lacks.get() | (code == undecoded).to("u32"))
+    return lacks.get() != 0
 
 
 def _leave_turn_to_others(b: Native, ctx: Ptr, w: Ptr, conflicts: Value) -> None:
