@@ -382,11 +382,9 @@ def _give(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, number: Value, helper: Value, 
         b.put(slot, HELPER, name, value)
     b.put(slot, HELPER, "place", b.integer(w) - b.get(ctx, CTX, "wave_base", "u64"))
     b.put(slot, HELPER, "fp_control", HostRounding(b).read().to("u64"))
-    host = HostCalls(b)
-    started = host.ticks()
-    woken = b.invoke("@publish", "u32", [slot])
+    woken = b.invoke("@publish", "u64", [slot])
     with b.if_(woken != 0, rarely=True):
-        _charge(b, slot, host.ticks() - started, b.const("u64", 0))
+        _charge(b, slot, woken, b.const("u64", 0))
         b.add_to(ctx, CTX, "wakeups")
     reads, writes = _member_sets(b, plan, first, count)
     pending = b.get(w, WAVE, "pending")

@@ -3,7 +3,8 @@
     i32 reserve(board, prefer, turn)    take a free helper, `prefer` if it is free: its number, or -1. Never waits: two loads
                                         find an exhausted pool, and at most two compare-and-swaps are tried for each word
     void release(board, helper)         give it back
-    i32 publish(slot)                   hand over the job that the slot holds; whether the helper had to be woken
+    i64 publish(slot)                   hand over the job that the slot holds; ticks that it took to wake the helper, 0 if
+                                        that was awake
     i32 join(slot)                      wait until the helper is through: JOINED, JOIN_REFUSED, JOIN_LOST; + JOIN_SLEPT
     i32 serve(slot, work, env)          a helper's loop: calls work(env, slot), which gives 0 or REFUSED, for each job;
                                         returns for the bell or after some time without work
@@ -87,11 +88,14 @@ def _write_publish(module: Module) -> None:
     b = Native(module, 1)
     state = b.field(Ptr("%slot"), HELPER, "state")
     before = b.atomic_rmw("add", state, b.const("u32", POSTED))
-    asleep = (before & HELPER_SLEEPS) != 0
-    with b.if_(asleep, rarely=True):
-        HostCalls(b).wake(state)
-    b.ret(asleep.to("u32"))
-    b.finish("publish", "i32", "ptr %slot")
+    woken = b.variable("u64", 0)
+    with b.if_((before & HELPER_SLEEPS) != 0, rarely=True):
+        host = HostCalls(b)
+        started = host.ticks()
+        host.wake(state)
+        woken.set(host.ticks() - started | 1)
+    b.ret(woken.get())
+    b.finish("publish", "i64", "ptr %slot")
 
 
 def _write_join(module: Module) -> None:
@@ -181,7 +185,7 @@ def _write_round_trips(module: Module) -> None:
     b = Native(module, 1)
     slot = Ptr("%slot")
     with b.count(b.argument("n", "u64")):
-        b.invoke("@publish", "u32", [slot])
+        b.invoke("@publish", "u64", [slot])
         b.invoke("@join", "u32", [slot])
     b.ret(b.const("u64", 0))
     b.finish("round_trips", "i64", "ptr %slot, i64 %n")

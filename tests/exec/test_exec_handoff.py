@@ -139,7 +139,7 @@ def test_a_sleeping_helper_is_woken() -> None:
             time.sleep(0.001)
         assert functions["reserve"](board.address, 0, 0) == 0
         board.set_long(0, "place", 14)
-        assert functions["publish"](board.helper_address(0)) == 1
+        assert functions["publish"](board.helper_address(0)) > 0
         functions["join"](board.helper_address(0))
         assert board.long(0, "undo") == 43
         functions["ring"](board.helper_address(0))

@@ -71,7 +71,7 @@ def native() -> tuple[dict[str, Any], int, Loader]:
     addresses = loader.load(compile_object(handoff_text(), opt=2, optimise=True), [*HANDOFF_FUNCTIONS, "work"])
     word, long, ptr = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
     kinds = {
-        "reserve": (word, ptr, word, word), "give_back": (None, ptr, word), "publish": (word, ptr), "join": (word, ptr),
+        "reserve": (word, ptr, word, word), "give_back": (None, ptr, word), "publish": (long, ptr), "join": (word, ptr),
         "serve": (word, ptr, ptr, ptr), "round_trips": (long, ptr, long), "ring": (None, ptr), "ticks": (long,),
     }  # fmt: skip
     functions = {name: ctypes.CFUNCTYPE(*kind)(addresses[name]) for name, kind in kinds.items()}
