@@ -42,10 +42,12 @@ class Checkpoints:
         self._write = write
         self._listener = listener
         self._due = None if every is None else time.monotonic() + every
-        self._noted_waiting = False
+        self._launch_goes_on = False
+        """The launch under way cannot be suspended."""
 
     def look(self) -> None:
         """Write one if it is time for that. JobInterrupted after the last one, JobError if that cannot be written."""
+        self._launch_goes_on = False
         self.look_in_launch()
         if self.stopped is not None:
             raise JobInterrupted(f"interrupted by {self.stopped}: rjemu resume {self.path} goes on")
@@ -55,12 +57,13 @@ class Checkpoints:
         if self.stopped is not None:
             return
         reason = self._interruption.reason
-        if reason is None and (self._due is None or time.monotonic() < self._due):
+        if self._launch_goes_on or (reason is None and (self._due is None or time.monotonic() < self._due)):
             return
         try:
             self.save(stop=reason is not None)
         except CannotSuspend:
-            self._wait_for_launch(reason)
+            self._launch_goes_on = True
+            self._listener.warn("this launch cannot be suspended: a checkpoint is written when it has ended")
             return
         except CheckpointError as error:
             if reason is not None:
@@ -80,14 +83,9 @@ class Checkpoints:
         finally:
             seconds = time.perf_counter() - started
             self.seconds += seconds
-        nbytes = self.path.stat().st_size
+        nbytes = self.path.stat().st_size if self.path.exists() else 0  # somebody may have taken it away
         self.tally = replace(counted, timed=counted.timed + 1, seconds=counted.seconds + seconds, last_bytes=nbytes)
         self._listener.note(f"checkpoint {self.path}: {nbytes / 1e6:.1f} MB in {seconds:.2f} s")
-
-    def _wait_for_launch(self, reason: str | None) -> None:
-        if reason is not None and not self._noted_waiting:
-            self._noted_waiting = True
-            self._listener.warn(f"{reason}: this launch cannot be suspended; the checkpoint is written when it has ended")
 
     def _left(self) -> str:
         """For messages: what there is instead."""

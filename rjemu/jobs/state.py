@@ -97,7 +97,7 @@ class JobState:
                 "every": self.options.every,
                 "time_limit": self.options.time_limit,
                 "keep_checkpoint": self.options.keep_checkpoint,
-                "report": None if self.options.report is None else str(self.options.report),
+                "report": None if self.options.report is None else str(self.options.report.absolute()),
             },
             "arrays": self.arrays,
             "modules": self.modules,
