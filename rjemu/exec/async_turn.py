@@ -18,6 +18,7 @@ from rjemu.exec.handoff import JOIN_LOST, JOIN_REFUSED, NOBODY
 from rjemu.exec.host_calls import HostCalls
 from rjemu.exec.host_rounding import HostRounding
 from rjemu.exec.ir import Module, Ptr, Variable
+from rjemu.exec.issue_code import IssueCode
 from rjemu.exec.layout import (
     CREDIT_LIMIT,
     CTX,
@@ -54,9 +55,9 @@ from rjemu.isa.instruction import EXEC
 from rjemu.isa.lanes import Value
 from rjemu.shm.scoreboard import HEADER, HEADER_BYTES, HELPER, HELPER_BYTES, POSTED, PROGRESS_SHIFT
 
-SKIP, START_HELPERS, WAIT = 1, 2, 4
+SKIP, START_HELPERS, WAIT, TELL = 1, 2, 4, 8
 """What `attend` gives: the instruction is a helper's; the first candidate has been met and there are no helpers yet; what it
-depends on is not there yet."""
+depends on is not there yet; the log of what helpers are given is full (`exec.issue_log`)."""
 
 CLOSELY, HOISTING = 1 << 30, 1 << 29
 PATIENCE = 64
@@ -77,15 +78,16 @@ _KEEPS_JOBS = ("barrier", "sleep", "yield", "mode", "helpers")
 _HOLDER_SHIFT = HOLDER_BYTES.bit_length() - 1
 
 
-def write_async_turn(module: Module, wave: int, counting: bool) -> None:
-    """Add the functions to a module that has `turn` and those of `exec.handoff`."""
+def write_async_turn(module: Module, wave: int, *, counting: bool, notifying: bool) -> None:
+    """Add the functions to a module that has `turn` and those of `exec.handoff`. counting: see `exec.counting`; notifying:
+    what helpers are given is logged (`exec.issue_log`)."""
     _write_recover(module)
     _write_settle(module)
     _write_drain(module)
     _write_drain_slots(module)
     _write_issue(module)
-    _write_attend(module)
-    _write_turn_async(module, wave, counting)
+    _write_attend(module, notifying)
+    _write_turn_async(module, wave, counting, notifying)
 
 
 def _set_at(b: Native, ptr: Ptr) -> Value:
@@ -404,14 +406,17 @@ def _give(b: Native, ctx: Ptr, w: Ptr, plan: Ptr, number: Value, helper: Value, 
 # --- the loop -----------------------------------------------------------------------------------------------------------
 
 
-def _write_attend(module: Module) -> None:
-    """i32 attend(ctx, wave, row, site, note): before a record is executed: 0, SKIP, START_HELPERS or WAIT."""
+def _write_attend(module: Module, notifying: bool) -> None:
+    """i32 attend(ctx, wave, row, site, note): before a record is executed: 0, SKIP, START_HELPERS, WAIT or TELL."""
     b = Native(module, 1)
     ctx, w, row, site, note = Ptr("%ctx"), Ptr("%w"), b.argument("row"), b.argument("site"), Ptr("%note")
+    issues = IssueCode(b, ctx, w, row, enabled=notifying)
+    issues.leave_if_full(TELL)
     hoisted, own = (b.get(w, WAVE, name, "u64") for name in ("hoisted", "own"))
     bit = b.const("u64", 1) << ((row - b.get(w, WAVE, "hoist_from")) & 63).to("u64")
     with b.if_((hoisted & bit) != 0):
         b.put(w, WAVE, "hoisted", hoisted ^ bit)
+        issues.append()
         b.ret(b.const("u32", SKIP))
     pending = b.get(w, WAVE, "pending")
     with b.if_(pending != 0):
@@ -454,6 +459,7 @@ def _write_attend(module: Module) -> None:
     with b.if_(given == 0):
         b.ret(b.const("u32", 0))
     b.put(w, WAVE, "hoisted", b.get(w, WAVE, "hoisted", "u64") ^ 1)
+    issues.append()
     b.ret(b.const("u32", SKIP))
     b.finish("attend", "i32", "ptr %ctx, ptr %w, i32 %row, i32 %site, ptr %note", "nounwind noinline")
 
@@ -503,7 +509,7 @@ def _limit_window(b: Native, ctx: Ptr, w: Ptr) -> None:
             b.call("@drain", "void", [ctx, w])
 
 
-def _write_turn_async(module: Module, wave: int, counting: bool) -> None:
+def _write_turn_async(module: Module, wave: int, counting: bool, notifying: bool) -> None:
     """i32 turn_async(ctx, wave, quantum): see `turn`."""
     b = Native(module, wave)
     ctx, w, quantum = Ptr("%ctx"), Ptr("%w"), b.argument("quantum")
@@ -540,7 +546,7 @@ def _write_turn_async(module: Module, wave: int, counting: bool) -> None:
             with b.if_(simple ^ True):
                 skip.set(b.invoke("@attend", "u32", [ctx, w, row.to("u32"), site, note]))
                 busy.set(_business(b, ctx, w))
-        for flag, name in ((START_HELPERS, "helpers"), (WAIT, "yield")):
+        for flag, name in ((START_HELPERS, "helpers"), (WAIT, "yield"), *([(TELL, "issues")] if notifying else [])):
             with b.if_((skip.get() & flag) != 0, rarely=True):
                 event.set(EVENTS[name])
                 b.put(ctx, CTX, "event", EVENTS[name])

@@ -151,6 +151,17 @@ class Codebook:
             raise DecodeError(f"{pc:#x} is in no loaded code")
         return self._program(index).instruction(pc)
 
+    @_one_at_a_time
+    def executed_instruction(self, pc: int) -> Instruction | None:
+        """The instruction at an address as it was decoded to be executed, if its code has not been decoded anew since; else
+        as it is now, None if there is none."""
+        index = self.program_of(pc)
+        known = None if index is None else self._program(index).instructions.get(pc)
+        try:
+            return known or self.instruction(pc)
+        except DecodeError:
+            return None
+
     def text(self, pc: int) -> str:
         """The instruction at an address in assembly, or what is wrong with it."""
         try:

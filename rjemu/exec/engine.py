@@ -10,6 +10,7 @@ from rjemu.exec.compiler import Loader
 from rjemu.exec.counting import Counters
 from rjemu.exec.handler_table import HandlerTable
 from rjemu.exec.handoff_calls import HandoffCalls
+from rjemu.exec.issue_log import IssueLog
 from rjemu.exec.layout import (
     ASYNC_COUNTERS,
     ASYNC_FUNCTIONS,
@@ -35,9 +36,10 @@ _NEVER = (1 << 32) - 1
 class Runtime:
     """The compiled scheduler, loaded into this process. undecoded: address of the handler for what has no code yet."""
 
-    def __init__(self, code: bytes, *, asynchronous: bool = False, counting: bool = False) -> None:
-        """code: as `runtime_code.runtime_object` gives it."""
+    def __init__(self, code: bytes, *, asynchronous: bool = False, counting: bool = False, notifying: bool = False) -> None:
+        """code: as `runtime_code.runtime_object` gives it for these variants."""
         self.counting = counting
+        self.notifying = notifying
         # The loader owns the code: it lives as long as this object.
         self._loader = Loader()
         addresses = self._loader.load(code, [*RUNTIME_FUNCTIONS, *(ASYNC_FUNCTIONS if asynchronous else ())])
@@ -65,6 +67,7 @@ class Engine:
     ) -> None:
         self._runtime = runtime
         self._counters = Counters() if runtime.counting else None
+        self._issue_log = IssueLog() if runtime.notifying else None
         self._silent = np.zeros(1, np.uint32)
         self.table = table
         self.context = aligned_bytes(-(-CTX["end"] // 8) * 8)
@@ -83,6 +86,7 @@ class Engine:
             "check_lanes": runtime.check_lanes,
             "bell": bell or self._silent.ctypes.data,
             "clock": _CLOCK,
+            "issue_log": 0 if self._issue_log is None else self._issue_log.address,
         }
         for name, value in longs.items():
             self._longs[CTX[name] // 8] = value
@@ -136,11 +140,17 @@ class Engine:
         """What the asynchronous loop has counted in this dispatch (`layout.ASYNC_COUNTERS`)."""
         return {name: self.long(name) for name in ASYNC_COUNTERS}
 
+    def take_issues(self) -> np.ndarray | None:
+        """What helpers have been given since the last time (`IssueLog.take`); None if nothing has been, or nobody asks."""
+        issues = None if self._issue_log is None else self._issue_log.take()
+        return issues if issues is not None and len(issues) else None
+
     def begin(self, own_xcds: int, own_xcd: int, first_slot: int, opened: int = 1) -> None:
         """Before a dispatch: forget allocations seen, and say whose XCDs' workgroups to take first, how many slots
         other processes have before this one's, and how many of its own may hold workgroups already."""
         if self._counters is not None:
             self._counters.clear()
+        self.take_issues()
         self.context[CTX["workgroups_done"] : CTX["end"]] = 0
         words = {"own_xcds": own_xcds, "own_xcd": own_xcd, "xcd_turn": own_xcd, "first_slot": first_slot}
         for name, value in words.items():

@@ -103,7 +103,7 @@ WAVE_RUNNING, WAVE_BARRIER, WAVE_ENDED, WAVE_HALTED = 0, 1, 2, 3
 EVENTS: Final = {
     "none": 0, "end": 1, "barrier": 2, "sleep": 3, "trap": 4, "halt": 5, "icache": 6, "illegal": 7, "unsupported": 8,
     "yield": 9, "undecoded": 10, "outside": 11, "memory": 12, "misaligned": 13, "slice": 14, "mode": 15, "helpers": 16,
-    "start": 17,
+    "start": 17, "issues": 18,
 }  # fmt: skip
 """Why a handler returned null, or a turn ended. The first ten are `isa.context.Event`."""
 
@@ -188,6 +188,7 @@ CTX: Final = fields(
     ("window_limit", 4),  # instructions past the oldest pending job, 0: any number
     ("next_helper", 4),  # where to look first
     ("pause", 4),  # candidates until free helpers are looked for again
+    ("issue_log", 8),  # host address of what is told of issued instructions (exec.issue_log)
     ("workgroups_done", 8),  # by this process in this dispatch
     ("instructions_done", 8),
     *((name, 8) for name in ASYNC_COUNTERS),

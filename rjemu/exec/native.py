@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rjemu.errors import KernelFault, LaunchInterrupted, LaunchTimeout
 from rjemu.exec.cache import HandlerCache
 from rjemu.exec.codebook import Codebook
@@ -20,6 +22,7 @@ from rjemu.exec.compiler import Host
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec, launch_stats, worker_stats
 from rjemu.exec.engine import Engine, Runtime, aligned_bytes
 from rjemu.exec.handlers import HandlerLibrary
+from rjemu.exec.issues import IssueListener, issues_of
 from rjemu.exec.layout import DISPATCH_BYTES, class_key
 from rjemu.exec.prepare import DispatchBlock, slot_layout
 from rjemu.exec.residency import affordable_residents
@@ -80,16 +83,17 @@ class NativeExecutor(LocalTracing):
         helpers: HelperFactory | None = None,
         counting: bool = False,
         watch: Callable[[DispatchSpec], Watcher] | None = None,
+        notify: Callable[[DispatchSpec], IssueListener] | None = None,
     ) -> None:
         """host: the CPU to compile for, by default this one; cache_dir: see `HandlerCache`; helpers: makes the helpers that
         run matrix instructions; counting: executed instructions are counted (`DispatchResult.executed`); watch: makes what
-        is told of a dispatch's waves."""
+        is told of a dispatch's waves; notify: makes what is told, with helpers, of the instructions that they are given."""
         cache = HandlerCache(cache_dir, host)
         self._watch = watch
-        code = runtime_object(
-            cache, self.wave_size, asynchronous=helpers is not None, counting=counting, watching=watch is not None
-        )
-        runtime = Runtime(code, asynchronous=helpers is not None, counting=counting)
+        self._notify = notify
+        variants = {"asynchronous": helpers is not None, "counting": counting, "notifying": notify is not None}
+        code = runtime_object(cache, self.wave_size, **variants, watching=watch is not None)
+        runtime = Runtime(code, **variants)
         self._library = HandlerLibrary(target, self.wave_size, cache, runtime.undecoded)
         self._helpers = None if helpers is None else helpers(target, cache, code, runtime, self._library, 1)
         self._codebook = Codebook(vram, target, self._library, self._helpers)
@@ -152,9 +156,16 @@ class NativeExecutor(LocalTracing):
         self._block.fill(spec, self._library.mode_class(class_key(spec.mode)), program)
         assert self._segment is not None
         waves = Ranges([(self._segment, 0, slots.count * slots.stride)])
-        watcher = None if self._watch is None else self._watch(spec)
         runner = Runner(
-            self._engine, self._codebook, spec.kernel, spec.lds_bytes, self._block.address, slots, trace, watcher
+            self._engine,
+            self._codebook,
+            spec.kernel,
+            spec.lds_bytes,
+            self._block.address,
+            slots,
+            trace,
+            None if self._watch is None else self._watch(spec),
+            None if self._notify is None else self._issued(self._notify(spec)),
         )
         busy = time.perf_counter()
         try:
@@ -181,6 +192,10 @@ class NativeExecutor(LocalTracing):
             asynchronous=None if helpers is None else helpers.statistics(self._engine.async_counters()),
         )
         return DispatchResult(instructions, ended - started, stats, self._engine.executed())
+
+    def _issued(self, listener: IssueListener) -> Callable[[np.ndarray], None]:
+        """What gives log entries to a listener."""
+        return lambda entries: listener(issues_of(entries, self._codebook))
 
     def _put_back(self, spec: DispatchSpec, slots: Slots, suspended: SuspendedDispatch | None) -> int:
         """Make the first slot ready, or put what was resident into the slots; how many are in use then."""

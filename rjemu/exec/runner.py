@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -50,7 +51,8 @@ class Watcher(Protocol):
 
 class Runner:
     """One dispatch on one engine. kernel: its name, and lds_bytes a workgroup's LDS, for messages; dispatch: host address
-    of its DISPATCH block; trace: the ring to record its events in, and the launch's number."""
+    of its DISPATCH block; trace: the ring to record its events in, and the launch's number; issued: for run times that
+    notify, gets what helpers have been given (`IssueLog.take`) after every native run in which they were."""
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class Runner:
         slots: Slots,
         trace: tuple[TraceRing, int] | None = None,
         watcher: Watcher | None = None,
+        issued: Callable[[np.ndarray], None] | None = None,
     ) -> None:
         self._lds_bytes = lds_bytes
         self._engine = engine
@@ -72,6 +75,7 @@ class Runner:
         self._speed = _FIRST_SPEED
         self._trace = trace
         self._watcher = watcher
+        self._issued = issued
         engine.trace(*(trace or (None, 0)))
 
     def step(self, seconds: float = PAUSE_SECONDS) -> bool:
@@ -80,6 +84,7 @@ class Runner:
         while True:
             budget = int(self._speed * seconds) + 1
             status = self._engine.run(self._dispatch, self._slots.address, self._slots.count, budget)
+            self._tell_of_issues()
             if status == RUN_DONE:
                 return True
             if status == RUN_DEADLOCK:
@@ -113,6 +118,8 @@ class Runner:
         slot = self._engine.turn_slot
         number = self._slots.word(slot, "next_wave")
         name = _NAMES[self._engine.word("event")]
+        if name == "issues":  # they have been told
+            return
         if name in _WATCHED:
             self._tell(name, slot, number)
             return
@@ -139,6 +146,12 @@ class Runner:
             wave.set_long("pc", target)
         else:
             raise self._fault(name, slot, number, pc)
+
+    def _tell_of_issues(self) -> None:
+        issues = self._engine.take_issues()
+        if issues is not None:
+            assert self._issued is not None, "only run times that notify have issues"
+            self._issued(issues)
 
     def _tell(self, name: str, slot: int, next_wave: int) -> None:
         """Tell the watcher of a workgroup's start, or of the end of the wave before the next one."""

@@ -66,18 +66,24 @@ WORKGROUP_DONE, WORKGROUP_SLICE, WORKGROUP_EVENT, WORKGROUP_DEADLOCK = 0, 1, 2, 
 
 
 def scheduler_text(
-    module: Module, wave: int, *, asynchronous: bool = False, counting: bool = False, watching: bool = False
+    module: Module,
+    wave: int,
+    *,
+    asynchronous: bool = False,
+    counting: bool = False,
+    watching: bool = False,
+    notifying: bool = False,
 ) -> str:
     """The run time's IR module: functions run, turn, undecoded and exchange. asynchronous: with what gives matrix
     instructions to helpers (`exec.async_turn`), what helpers run (`exec.helper_job`) and `exec.handoff`. counting: the loops
     count the instructions that they execute (`exec.counting`). watching: Python is entered when waves have started, and when
-    one has ended or halted."""
+    one has ended or halted. notifying: the asynchronous loop logs what helpers are given (`exec.issue_log`)."""
     _write_undecoded(module, wave)
     _write_turn(module, wave, asynchronous, counting)
     _write_release(module, wave)
     if asynchronous:
         write_handoff(module)
-        write_async_turn(module, wave, counting)
+        write_async_turn(module, wave, counting=counting, notifying=notifying)
         write_run_job(module)
     _write_workgroup(module, wave, "@turn_async" if asynchronous else "@turn", watching)
     _write_start_wave(module, wave)

@@ -13,11 +13,13 @@ from rjemu.plugins.contract import (
     Wave,
 )
 from rjemu.plugins.executed import Executed
+from rjemu.plugins.issue import AsyncIssue
 from rjemu.plugins.schema import REQUIRED, Setting
 from rjemu.plugins.sinks import Sink
 
 __all__ = [
     "REQUIRED",
+    "AsyncIssue",
     "Dispatch",
     "Executed",
     "MemoryAccess",

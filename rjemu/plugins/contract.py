@@ -1,13 +1,16 @@
 """The plugin contract: what a plugin is told, in which order, and what it may look at.
 
 A plugin is a subclass of `Plugin`. What it overrides decides how dispatches run (`rjemu.plugins.host`): hooks on dispatches
-leave the native executor alone, hooks on waves keep it in the launcher, and any other hook needs the step executor, which
-runs one instruction at a time.
+leave the native executor alone, and so does `on_async_issue`; hooks on waves keep it in the launcher, and any other hook
+needs the step executor, which runs one instruction at a time.
 
 Order of the hooks of one instruction: `before_instruction`, `on_register_read` (all of them), `on_memory_access`,
 `on_register_write`, `on_wait` or `on_barrier`, `after_instruction`; then, if it ended the wave, `on_wave_halt`, and if it
 was the last arrival at a barrier, `on_barrier_release`. An instruction that faults gives `before_instruction` and its
 register reads.
+
+A matrix instruction that the native executor gives to a helper has no hooks but `on_async_issue`, on its issuer's side and
+in its place in the wave's program order. The step executor gives none away.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from rjemu.exec.wave import WaveState
 from rjemu.isa.disasm import format_instruction
 from rjemu.isa.instruction import EXEC, Instruction
 from rjemu.plugins.executed import Executed
+from rjemu.plugins.issue import AsyncIssue
 from rjemu.plugins.schema import Setting
 
 if TYPE_CHECKING:
@@ -240,12 +244,20 @@ class Plugin:
     def on_barrier_release(self, waves: tuple[Wave, ...]) -> None:
         """All waves of a workgroup that have not ended have arrived: these go on."""
 
+    def on_async_issue(self, issue: AsyncIssue) -> None:
+        """A wave has come to a matrix instruction that a helper has been given: once for each, in the wave's program order,
+        some time after that and before `on_wave_halt`. There is no other hook for it. The notification tells what the
+        instruction is; it is not valid any more when this returns, and nothing can be read of the wave's state."""
+
     def close(self) -> None:
         """The machine closes. The sink is closed afterwards."""
 
 
 WAVE_HOOKS = ("on_wave_start", "on_wave_halt")
 """The hooks that enter Python at waves' starts and ends, in the launcher."""
+
+ISSUE_HOOKS = ("on_async_issue",)
+"""The hooks on what helpers are given, which leave the native executors alone."""
 
 STEP_HOOKS = (
     "before_instruction",

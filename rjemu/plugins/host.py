@@ -10,8 +10,9 @@ from typing import Any
 
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec
 from rjemu.isa.decoder import Decoder
-from rjemu.plugins.contract import STEP_HOOKS, WAVE_HOOKS, Dispatch, Outcome, Plugin
+from rjemu.plugins.contract import ISSUE_HOOKS, STEP_HOOKS, WAVE_HOOKS, Dispatch, Outcome, Plugin
 from rjemu.plugins.executed import CodeRanges, Executed
+from rjemu.plugins.issue import AsyncIssue, IssueFacts
 from rjemu.plugins.program import LoadedCode, reachable
 from rjemu.plugins.registry import find_plugin
 from rjemu.plugins.schema import resolve
@@ -44,7 +45,7 @@ class PluginHost:
         except BaseException:
             self.close()
             raise
-        self._heard = {hook: self._listeners(hook) for hook in WAVE_HOOKS + STEP_HOOKS}
+        self._heard = {hook: self._listeners(hook) for hook in WAVE_HOOKS + ISSUE_HOOKS + STEP_HOOKS}
 
     def _listeners(self, hook: str) -> list[Callable[..., None]]:
         """The methods of that name that are more than the base class's."""
@@ -68,6 +69,11 @@ class PluginHost:
         return any(self._heard[hook] for hook in WAVE_HOOKS)
 
     @property
+    def watches_issues(self) -> bool:
+        """Whether some plugin wants to be told of what helpers are given."""
+        return any(self._heard[hook] for hook in ISSUE_HOOKS)
+
+    @property
     def counts(self) -> bool:
         """Whether some plugin wants executed instructions counted."""
         return any(plugin.counts_instructions for plugin in self._plugins)
@@ -85,6 +91,16 @@ class PluginHost:
         """Call a hook of WAVE_HOOKS or STEP_HOOKS of all plugins that have it, in the configuration's order."""
         for method in self._heard[hook]:
             method(*arguments)
+
+    def issued(self, facts: IssueFacts) -> None:
+        """Call `on_async_issue` of all plugins that have it. Dispatches of several threads may be under way."""
+        with self._lock:
+            for method in self._heard["on_async_issue"]:
+                issue = AsyncIssue(facts)
+                try:
+                    method(issue)
+                finally:
+                    issue.expire()
 
     def dispatch_of(self, spec: DispatchSpec) -> Dispatch:
         """What `run` has told the plugins of a dispatch that is under way."""

@@ -89,19 +89,25 @@ def executor_factory(
     threads = None if watches else execution_threads(workers, config)
     synchronous = plugins is not None and not plugins.supports_async_instructions
     helpers = None if synchronous else helper_factory(threads, config)
+    notify = None
+    if plugins is not None and helpers is not None and plugins.watches_issues:
+        from rjemu.plugins.notify import IssueHooks
+
+        notify = partial(IssueHooks, plugins)
     if threads is None:
         from rjemu.exec.native import NativeExecutor
 
-        if plugins is None or not watches:
-            return partial(NativeExecutor, helpers=helpers, counting=counting)
-        from rjemu.plugins.watch import WaveHooks
+        watch = None
+        if plugins is not None and watches:
+            from rjemu.plugins.watch import WaveHooks
 
-        return partial(NativeExecutor, helpers=helpers, counting=counting, watch=partial(WaveHooks, plugins))
+            watch = partial(WaveHooks, plugins)
+        return partial(NativeExecutor, helpers=helpers, counting=counting, watch=watch, notify=notify)
     from rjemu.workers.pool import PoolExecutor
     from rjemu.workers.roles import roles
 
     crew = roles(threads.num_threads, threads.cpu_dispatch_threads, config.devices)
-    return partial(PoolExecutor, workers=crew, helpers=helpers, counting=counting)
+    return partial(PoolExecutor, workers=crew, helpers=helpers, counting=counting, notify=notify)
 
 
 def helper_factory(threads: ThreadAllocation | None, config: MachineConfig) -> Callable[..., Any] | None:

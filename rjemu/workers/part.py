@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def resident_slots(slot: DispatchSlot, worker: int, memory: np.ndarray, wave_siz
 
 class Part:
     """What a worker does in the dispatch of slot k. record: its PART record, as the launcher has prepared it: if slots have
-    been opened, it goes on with the workgroups in them. ring: to trace it in."""
+    been opened, it goes on with the workgroups in them. ring: to trace it in; issued: see `Runner`."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Part:
         code: Code,
         slots: Slots,
         ring: TraceRing | None,
+        issued: Callable[[np.ndarray], None],
     ) -> None:
         self.k = k
         self.generation = slot.word("generation")
@@ -49,7 +51,9 @@ class Part:
         self._record = record
         self._block = slot.block
         trace = None if ring is None else (ring, slot.word("launch"))
-        self._runner = Runner(engine, code, slot.kernel_name, slot.word("lds_bytes"), self._block.address, slots, trace)
+        self._runner = Runner(
+            engine, code, slot.kernel_name, slot.word("lds_bytes"), self._block.address, slots, trace, issued=issued
+        )
         self._before = {name: record.long(name) for name in ("workgroups", "instructions", *ASYNC_COUNTERS)}
         if not record.word("opened"):
             slots.clear()

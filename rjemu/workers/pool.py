@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from rjemu.exec.codebook import Codebook
 from rjemu.exec.dispatch import DispatchResult, DispatchSpec, launch_stats, worker_stats
 from rjemu.exec.engine import Runtime
 from rjemu.exec.handlers import HandlerLibrary
+from rjemu.exec.issues import Issue, IssueListener, issues_of
 from rjemu.exec.layout import ASYNC_COUNTERS, class_key
 from rjemu.exec.native import HelperFactory
 from rjemu.exec.prepare import slot_layout
@@ -92,13 +94,17 @@ class PoolExecutor:
         workers: Sequence[Role],
         helpers: HelperFactory | None = None,
         counting: bool = False,
+        notify: Callable[[DispatchSpec], IssueListener] | None = None,
     ) -> None:
         """helpers: makes the helpers that run matrix instructions for the workers. counting: executed instructions are
-        counted (`DispatchResult.executed`)."""
+        counted (`DispatchResult.executed`). notify: makes what is told, in the thread that launches, of the instructions
+        that helpers are given."""
         start_server()
         cache = HandlerCache(cache_dir)
-        runtime_code = runtime_object(cache, self.wave_size, asynchronous=helpers is not None, counting=counting)
-        self._runtime = Runtime(runtime_code, asynchronous=helpers is not None, counting=counting)
+        variants = {"asynchronous": helpers is not None, "counting": counting, "notifying": notify is not None}
+        runtime_code = runtime_object(cache, self.wave_size, **variants)
+        self._runtime = Runtime(runtime_code, **variants)
+        self._notify = notify
         self._library = HandlerLibrary(target, self.wave_size, cache, self._runtime.undecoded)
         self._helpers: HelperPool | None = None
         if helpers is not None:
@@ -109,6 +115,7 @@ class PoolExecutor:
             "wave_size": self.wave_size,
             "runtime": runtime_code,
             "counting": counting,
+            "notifying": notify is not None,
             "control": self._control.segment.name,
             "vram": vram.segment_name,
             "table": vram.table.segment.name,
@@ -122,6 +129,8 @@ class PoolExecutor:
         self._helpers_looked = time.monotonic()
         self._faults: dict[int, RjemuError] = {}
         self._executed: list[dict[int, np.ndarray]] = [{} for _ in range(DISPATCH_SLOTS)]
+        self._issues: list[deque[Issue]] = [deque() for _ in range(DISPATCH_SLOTS)]
+        self._listeners: list[IssueListener | None] = [None] * DISPATCH_SLOTS
         self._trace: PoolTrace | None = None
         self._trace_lock = threading.Lock()
 
@@ -225,6 +234,7 @@ class PoolExecutor:
             return self._free_slots.pop()
 
     def _give_slot(self, k: int) -> None:
+        self._listeners[k] = None
         with self._slot_free:
             self._free_slots.append(k)
             self._slot_free.notify()
@@ -241,6 +251,8 @@ class PoolExecutor:
         self._control.slots[k].block.fill(spec, mode_class, program)
         self._faults.pop(k, None)
         self._executed[k] = {}
+        self._issues[k].clear()
+        self._listeners[k] = None if self._notify is None else self._notify(spec)
         slot = self._control.slots[k]
         words = {
             "device": spec.device,
@@ -295,6 +307,7 @@ class PoolExecutor:
             self._leave(k, takers, time.perf_counter() + SUSPEND_SECONDS)
             # What they have said last.
             self._crew.answer(self._carry_out)
+            self._tell_of_issues(k)
         if k in self._faults:
             return None
         running = []
@@ -335,6 +348,7 @@ class PoolExecutor:
                 paused = pauses.look()
                 deadline = deadline and deadline + paused
             self._crew.answer(self._carry_out)
+            self._tell_of_issues(k)
             if k in self._faults:
                 raise self._faults.pop(k)
             if block.long("completed") >= spec.workgroups:
@@ -350,8 +364,16 @@ class PoolExecutor:
                     raise LaunchTimeout(f"kernel {spec.kernel} ran out of time: {self._standing(k, spec, takers)}")
             futex.wait(slot.field_address("attention"), seen, LOOK_SECONDS)
         self._close(k, takers, deadline)
+        self._tell_of_issues(k)
         if progress is not None:
             progress(spec.workgroups, spec.workgroups)
+
+    def _tell_of_issues(self, k: int) -> None:
+        """Tell of the instructions that the workers in the dispatch of slot k have given to helpers."""
+        listener = self._listeners[k]
+        issues = self._issues[k]
+        if listener is not None and issues:
+            listener([issues.popleft() for _ in range(len(issues))])
 
     def _look_at_helpers(self, now: float) -> None:
         """Send the helpers what they lack and replace dead ones now and then, also where launches are shorter than that."""
@@ -408,6 +430,11 @@ class PoolExecutor:
                 sums = self._executed[k]
                 for base, counts in executed.items():
                     sums[base] = sums[base] + counts if base in sums else counts
+            return None
+        if kind == "issued":
+            k, generation, entries = content
+            if self._control.slots[k].word("generation") == generation:
+                self._issues[k].extend(issues_of(entries, self._codebook))
             return None
         if kind == "fault":
             k, generation, fault = content

@@ -70,6 +70,7 @@ class Setup:
     wave_size: int
     runtime: bytes
     counting: bool
+    notifying: bool
     control: str
     vram: str
     table: str
@@ -167,7 +168,9 @@ class Worker:
         self._table = Segment.attach(setup.table)
         self._waves = Segment.attach(setup.waves)
         self._wave_memories = [wave_memory(self._waves, k) for k in range(DISPATCH_SLOTS)]
-        self._runtime = Runtime(setup.runtime, asynchronous=setup.links is not None, counting=setup.counting)
+        self._runtime = Runtime(
+            setup.runtime, asynchronous=setup.links is not None, counting=setup.counting, notifying=setup.notifying
+        )
         self._scoreboard = None if setup.links is None else Segment.attach(setup.links.scoreboard)
         self._plans = None if setup.links is None else Segment.attach(setup.links.plans)
         self._handlers = HandlerTable(self._runtime.undecoded)
@@ -196,13 +199,14 @@ class Worker:
         return result
 
     def tell(self, k: int, *message: Any) -> None:
-        """Send a message and ring for the launcher's thread of slot k."""
+        """Ring for the launcher's thread of slot k and send a message. In this order: what does not fit into the connection
+        must be read while it is being sent."""
+        self._record.set_word("requests", self._record.word("requests") + 1)
+        self._ring(self._control.slots[k])
         try:
             self._connection.send(message)
         except OSError as gone:
             raise LauncherGone from gone
-        self._record.set_word("requests", self._record.word("requests") + 1)
-        self._ring(self._control.slots[k])
 
     def _ring(self, record: Record) -> None:
         """Wake the launcher's thread that sleeps on a record's `attention`."""
@@ -325,7 +329,11 @@ class Worker:
         own, mine = self._setup.role.own_xcds(slot.word("device"), slot.block.word("xcds"))
         engine.begin(own, mine, first, max(self._part_records[k].word("opened"), 1))
         ring = self._trace.ring() if slot.word("launch") else None
-        self._parts[k] = Part(k, slot, self._part_records[k], engine, RemoteCode(self, k), slots, ring)
+
+        def issued(entries: np.ndarray) -> None:
+            self.tell(k, "issued", k, generation, entries)
+
+        self._parts[k] = Part(k, slot, self._part_records[k], engine, RemoteCode(self, k), slots, ring, issued)
 
     def _leave(self, part: Part) -> None:
         executed = part.engine.executed()

@@ -138,6 +138,14 @@ def test_offloaded_matrix_instructions_make_the_timing_invalid(tmp_path: Path) -
         assert (record["execution_seconds"] is None) == (record["execution_mips"] is None) == (jobs > 0)
 
 
+def test_counts_of_long_code_come_through_from_workers(tmp_path: Path) -> None:
+    """They are more than a connection holds."""
+    with machine(tmp_path, {"throughput": {}}, workers=(1, 1)) as gpu:
+        run_assembly(gpu, ".fill 60000, 4, 0xbf800000\ns_endpgm", 2, 64)
+    [record] = read(tmp_path, "throughput")
+    assert record["families"]["other"] == 120_000
+
+
 def test_a_plugin_that_does_not_opt_in_leaves_no_helpers(tmp_path: Path) -> None:
     name = "support.plugin_recorder:DispatchRecorder"
     with machine(tmp_path, {name: {}}, workers=(1, 1), async_helper_threads=1) as gpu:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rjemu.plugins import Plugin
-from rjemu.plugins.contract import STEP_HOOKS, WAVE_HOOKS
+from rjemu.plugins.contract import ISSUE_HOOKS, STEP_HOOKS, WAVE_HOOKS
 from rjemu.plugins.registry import BUILT_IN, find_plugin
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def test_every_hook_is_listed() -> None:
     rows = [line for line in TEXT.splitlines() if line.startswith("| `")]
     listed = {name for row in rows for name in re.findall(r"`((?:on|before|after)_\w+)`", row.split("|")[1])}
     assert listed == {name for name in dir(Plugin) if name.startswith(("on_", "before_", "after_"))}
-    assert set(WAVE_HOOKS + STEP_HOOKS) | {"on_dispatch_begin", "on_dispatch_end"} == listed
+    assert set(WAVE_HOOKS + ISSUE_HOOKS + STEP_HOOKS) | {"on_dispatch_begin", "on_dispatch_end"} == listed
 
 
 def test_every_built_in_plugin_is_listed_with_its_settings() -> None:

@@ -29,6 +29,7 @@ STORE_ADDRESS, STORE_VALUE, FIRST_FREE = 126, 125, 3
 
 def helpers_of(gpu: rjemu.Machine) -> HelperPool:
     executor: Any = gpu._executor
+    executor = getattr(executor, "_inner", executor)  # behind plugins
     pool: HelperPool = executor._helpers
     return pool
 
