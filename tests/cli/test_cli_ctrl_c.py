@@ -56,9 +56,12 @@ def interrupted(arguments: list[str], seconds: float) -> tuple[int, str]:
 @pytest.mark.parametrize("workers", ["1/1", "2/3"])
 def test_run(job: Path, workers: str, seconds: float) -> None:
     status, errors = interrupted(["run", str(job), "--workers", workers], seconds)
-    assert (status, len(errors.splitlines()), errors[:7]) == (1, 1, "rjemu: "), errors
+    # CPython itself ends by SIGINT if that came in the middle of an `exec`, such as those that make dataclasses on import.
+    assert status in (1, -signal.SIGINT), errors
+    assert (len(errors.splitlines()), errors[:7]) == (1, "rjemu: "), errors
 
 
 @pytest.mark.parametrize("seconds", [0, 0.02, 0.1, 0.3, 0.6, 1.0])
 def test_bench(seconds: float) -> None:
-    assert interrupted(["bench", "open16", "launches"], seconds) == (1, "rjemu: interrupted\n")
+    status, errors = interrupted(["bench", "open16", "launches"], seconds)
+    assert (status in (1, -signal.SIGINT), errors) == (True, "rjemu: interrupted\n")
