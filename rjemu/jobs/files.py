@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 
 from rjemu.checkpoint.format import replaced_file
 from rjemu.errors import CheckpointError, JobError, UsageError
+
+_PIECE = 32 << 20
+"""Bytes that are written at a time."""
 
 MAPPED_BYTES = 64 << 20
 """Files from this size on are mapped rather than read: what takes their contents does so piece by piece."""
@@ -108,11 +113,16 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {path}: {folder} may not be written to")
 
 
-def write_array(path: Path, array: np.ndarray) -> None:
-    """Write an .npy file, which replaces what is there when it is complete. JobError if that fails."""
+def write_array(path: Path, array: np.ndarray, between: Callable[[], None] = lambda: None) -> None:
+    """Write an .npy file of a C-contiguous array, which replaces what is there when it is complete. between: called now and
+    then; what it raises ends the writing. JobError if it fails."""
     try:
         with replaced_file(path) as file:
-            np.save(file, array)
+            write_array_header_1_0(file, header_data_from_array_1_0(array))
+            content = array.reshape(-1).view(np.uint8)
+            for start in range(0, len(content), _PIECE):
+                between()
+                file.write(content[start : start + _PIECE].data)
     except CheckpointError as error:
         raise JobError(str(error)) from error
 

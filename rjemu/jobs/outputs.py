@@ -54,7 +54,7 @@ def finish_output(output: Output, array: DeviceArray, between: Callable[[], None
     """Save and compare. between: called now and then. JobError if the file cannot be written."""
     result = array.to_host()
     if output.file is not None:
-        write_array(output.file, result)
+        write_array(output.file, result, between)
         between()
     comparison = None
     if output.expect is not None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from rjemu.errors import JobError, UsageError
+from rjemu.errors import JobError, JobInterrupted, UsageError
 from rjemu.jobs import files
 from rjemu.jobs.files import ArrayFile, check_writable, write_array
+from rjemu.vm.array import resolve_dtype
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -104,21 +106,39 @@ def test_large_files_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ArrayFile(tmp_path / "text.npy").load()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bool", "int8", "uint64", "complex64", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("shape", [(3, 4, 5), (), (0, 7), (100,)])
+def test_results_are_what_numpy_saves(
+    tmp_path: Path, dtype: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_PIECE", 7)
+    array = np.random.default_rng(1).integers(0, 2, shape).astype(resolve_dtype(dtype))
+    write_array(tmp_path / "ours.npy", array)
+    np.save(tmp_path / "numpys.npy", array)
+    assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "numpys.npy").read_bytes()
+
+
 def test_results_replace_what_is_there_when_they_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "c.npy"
     write_array(path, np.arange(3))
     write_array(path, np.arange(4))
     assert np.array_equal(np.load(path), np.arange(4))
+    monkeypatch.setattr(files, "_PIECE", 16)
+    for error, raised, message in (
+        (OSError(28, "No space left on device"), JobError, r"cannot write .*c\.npy: No space left on device"),
+        (JobInterrupted("enough"), JobInterrupted, "enough"),
+    ):
+        calls = iter([None, error])
 
-    def fail(file: object, array: np.ndarray) -> None:
-        file.write(b"half")  # type: ignore[attr-defined]
-        raise OSError(28, "No space left on device")
+        def between(calls: Iterator[Exception | None] = calls) -> None:
+            problem = next(calls)
+            if problem is not None:
+                raise problem
 
-    monkeypatch.setattr(np, "save", fail)
-    with pytest.raises(JobError, match=r"cannot write .*c\.npy: No space left on device"):
-        write_array(path, np.arange(5))
-    assert np.array_equal(np.load(path), np.arange(4))
-    assert os.listdir(tmp_path) == ["c.npy"]
+        with pytest.raises(raised, match=message):
+            write_array(path, np.arange(5), between)
+        assert np.array_equal(np.load(path), np.arange(4))
+        assert os.listdir(tmp_path) == ["c.npy"]
 
 
 def test_places_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from support.interrupted import KERNARG
 from rjemu.checkpoint.info import describe, read_request
 from rjemu.checkpoint.restore import restore
 from rjemu.errors import CheckpointError, JobInterrupted
-from rjemu.jobs import JobOptions, JobReport, files, load_job, resume_job, run_job, runner
+from rjemu.jobs import JobOptions, JobReport, files, load_job, outputs, resume_job, run_job, runner
 from rjemu.shm.vram import Vram
 
 MACHINES: list[dict[str, Any]] = [
@@ -148,7 +148,7 @@ def test_interrupted_while_it_writes_results(
     """Between saving and comparing, too: what is not finished is done again."""
     checkpoint = job.parent / "saved"
     with monkeypatch.context() as patched:
-        signalled_at(patched, np, "save", call)
+        signalled_at(patched, outputs, "write_array", call)
         with pytest.raises(JobInterrupted):
             run_job(load_job(job).with_changes(workers="inline"), checkpoint=checkpoint)
     for name in OUTPUTS[done:]:
@@ -160,13 +160,13 @@ def test_interrupted_while_it_writes_results(
     assert output_bytes(job.parent) == expected
 
 
-def test_what_is_interrupted_by_the_last_result_has_ended(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nothing left that could be gone on with."""
+def test_interrupted_while_it_writes_the_last_result(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That one is not to be compared with anything."""
     with monkeypatch.context() as patched:
         text = job.read_text()
         last = text.rindex('expect = "expected.npz"')
         (job.parent / "unchecked.toml").write_text(text[:last])
-        signalled_at(patched, np, "save", 4)
+        signalled_at(patched, outputs, "write_array", 4)
         with pytest.raises(JobInterrupted):
             run_job(load_job(job.parent / "unchecked.toml").with_changes(workers="inline"), checkpoint=job.parent / "saved")
     assert resume_job(job.parent / "saved").succeeded
