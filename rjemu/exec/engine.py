@@ -28,7 +28,8 @@ from rjemu.exec.trace import TraceRing
 from rjemu.shm.vram import GPU_BASE
 
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_uint64, ctypes.c_void_p)
-_CLOCK = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
+CLOCK = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
+"""The address of clock_gettime in this process."""
 
 _NEVER = (1 << 32) - 1
 
@@ -85,7 +86,7 @@ class Engine:
             "allocations": allocations,
             "check_lanes": runtime.check_lanes,
             "bell": bell or self._silent.ctypes.data,
-            "clock": _CLOCK,
+            "clock": CLOCK,
             "issue_log": 0 if self._issue_log is None else self._issue_log.address,
         }
         for name, value in longs.items():

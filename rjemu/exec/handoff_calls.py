@@ -15,7 +15,7 @@ class HandoffCalls:
         def function(name: str, result: type | None, *arguments: type) -> ctypes._FuncPointer:
             return ctypes.CFUNCTYPE(result, *arguments)(addresses[name])
 
-        self.run_job = addresses["run_job"]
+        self.run_job, self._run_job_traced = addresses["run_job"], addresses["run_job_traced"]
         self._reserve = function("reserve", _WORD, _PTR, _WORD, _WORD)
         self._give_back = function("give_back", None, _PTR, _WORD)
         self._serve = function("serve", _WORD, _PTR, _PTR, _PTR)
@@ -32,9 +32,9 @@ class HandoffCalls:
     def give_back(self, board: int, helper: int) -> None:
         self._give_back(board, helper)
 
-    def serve(self, slot: int, env: int) -> int:
+    def serve(self, slot: int, env: int, *, traced: bool = False) -> int:
         """SERVE_BELL or SERVE_IDLE."""
-        return int(self._serve(slot, self.run_job, env))
+        return int(self._serve(slot, self._run_job_traced if traced else self.run_job, env))
 
     def round_trips(self, slot: int, n: int) -> None:
         self._round_trips(slot, n)

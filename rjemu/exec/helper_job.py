@@ -2,6 +2,7 @@
 
     i32 run_job(env, slot)   0 (at once for an empty job), or REFUSED where this process lacks the code or the wave's
                              segment; see `exec.handoff.serve`
+    i32 run_job_traced(env, slot)   the same, and records it in the trace ring of the environment's context
     void repeat(code, ctx, wave, record, n)   call a handler n times, to see what it costs
 
 A job is done in the registers themselves: what has been computed by a helper stays in its cache. Before an instruction whose
@@ -14,9 +15,10 @@ from __future__ import annotations
 from rjemu.exec.async_turn import plan_word
 from rjemu.exec.host_rounding import HostRounding
 from rjemu.exec.ir import Module, Ptr
-from rjemu.exec.layout import ENV, RECORD_BYTES, RECORD_HANDLER
+from rjemu.exec.layout import ENV, RECORD_BYTES, RECORD_HANDLER, TRACE_JOB
 from rjemu.exec.plans import PLAN_BYTES, PLAN_RECORDS
 from rjemu.exec.structures import Native
+from rjemu.exec.trace_code import now, record_event
 from rjemu.isa.lanes import Value
 from rjemu.shm.scoreboard import HELPER, PROGRESS_SHIFT, REFUSED
 
@@ -61,6 +63,7 @@ def write_run_job(module: Module) -> None:
     b.put(slot, HELPER, "mmas", b.get(slot, HELPER, "mmas", "u64") + count.to("u64"))
     b.ret(b.const("u32", 0))
     b.finish("run_job", "i32", "ptr %env, ptr %slot")
+    _write_run_job_traced(module)
     _write_repeat(module)
 
 
@@ -75,6 +78,18 @@ def _copy(b: Native, to: Ptr, source: Ptr, nbytes: Value) -> None:
 def _restore(b: Native, host: HostRounding, own: Value, wanted: Value) -> None:
     with b.if_(own != wanted, rarely=True):
         host.write(own)
+
+
+def _write_run_job_traced(module: Module) -> None:
+    b = Native(module, 1)
+    env, slot = Ptr("%env"), Ptr("%slot")
+    context, count = b.get_ptr(env, ENV, "context"), b.get(slot, HELPER, "count")
+    began = now(b, context)
+    refused = b.invoke("@run_job", "u32", [env, slot])
+    with b.if_(count != 0):
+        record_event(b, context, TRACE_JOB, count.to("u64"), began)
+    b.ret(refused)
+    b.finish("run_job_traced", "i32", "ptr %env, ptr %slot")
 
 
 def _write_repeat(module: Module) -> None:

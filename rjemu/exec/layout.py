@@ -315,8 +315,9 @@ TRACE_HEADER: Final = fields(0, ("recorded", 8), ("capacity", 8))
 TRACE_EVENTS: Final = 64
 TRACE_EVENT: Final = fields(0, ("began", 8), ("ended", 8), ("detail", 8), ("kind", 4), ("launch", 4))
 TRACE_EVENT_BYTES: Final = 32
-TRACE_TURN: Final = 0
-"""Kind of the events that native code writes: a turn of the workgroup whose number is the detail."""
+TRACE_TURN, TRACE_JOB = 0, 4
+"""Kinds of the events that native code writes: a turn of the workgroup whose number is the detail; a helper's job of so
+many matrix instructions."""
 
 RUN_DONE, RUN_PAUSED, RUN_EVENT, RUN_DEADLOCK = 0, 1, 2, 3
 """What the native run loop returns: grid exhausted; budget used up; an event for Python; every wave waits."""
@@ -340,5 +341,5 @@ CREDIT_LIMIT: Final = 1 << 21
 CHECK_FUNCTION: Final = "rjemu_check_lanes"
 RUNTIME_FUNCTIONS: Final = ("run", "run_traced", "undecoded", "exchange", "increment", CHECK_FUNCTION)
 HANDOFF_FUNCTIONS: Final = ("reserve", "give_back", "publish", "join", "serve", "round_trips", "ring", "ticks")
-ASYNC_FUNCTIONS: Final = (*HANDOFF_FUNCTIONS, "run_job", "repeat", "drain_slots")
+ASYNC_FUNCTIONS: Final = (*HANDOFF_FUNCTIONS, "run_job", "run_job_traced", "repeat", "drain_slots")
 """What there is beside them in the variant that gives matrix instructions to helpers."""

@@ -40,7 +40,7 @@ from rjemu.exec.suspended import (
     running_slots,
     set_counters,
 )
-from rjemu.exec.trace import LocalTracing, TraceRing
+from rjemu.exec.trace import LocalTracing, TraceRing, TraceRow
 from rjemu.shm.room import Ranges, promised
 from rjemu.shm.segment import Segment
 from rjemu.shm.vram import Vram
@@ -107,6 +107,21 @@ class NativeExecutor(LocalTracing):
         """Start the helpers, if there are to be some; all else runs in the caller's thread."""
         if self._helpers is not None:
             self._helpers.wait_until_ready()
+
+    def begin_trace(self) -> None:
+        """Record what launches do from now on. UsageError if that is so already."""
+        super().begin_trace()
+        try:
+            if self._helpers is not None:
+                self._helpers.begin_trace()
+        except BaseException:  # there is no memory for that
+            super().end_trace()
+            raise
+
+    def end_trace(self) -> list[TraceRow]:
+        """What has been recorded since `begin_trace`."""
+        rows = super().end_trace()
+        return rows if self._helpers is None else rows + self._helpers.end_trace()
 
     def add_code(self, address: int, nbytes: int) -> None:
         """Register an executable range of device memory."""

@@ -10,8 +10,6 @@ is not decoded or compiled yet, a fault, a trap).
 
 from __future__ import annotations
 
-import time
-
 from rjemu.exec.async_turn import write_async_turn
 from rjemu.exec.counting_code import CountingCode
 from rjemu.exec.handoff import write_handoff
@@ -40,10 +38,6 @@ from rjemu.exec.layout import (
     SLOT_RUNNING,
     TEMPLATE,
     TEMPLATE_BYTES,
-    TRACE_EVENT,
-    TRACE_EVENT_BYTES,
-    TRACE_EVENTS,
-    TRACE_HEADER,
     TRACE_TURN,
     VSKIP,
     VSKIP_KEY,
@@ -55,6 +49,7 @@ from rjemu.exec.layout import (
     WAVE_RUNNING,
 )
 from rjemu.exec.structures import Native, repeats
+from rjemu.exec.trace_code import now, record_event
 from rjemu.isa.lanes import TYPES, Value
 
 FLAT_SCRATCH_CODE = 102
@@ -409,10 +404,10 @@ def _write_run(module: Module, wave: int, *, traced: bool, watching: bool) -> No
         status = b.variable("u32", WORKGROUP_DONE)
         with b.if_(running.get() == SLOT_RUNNING):
             slice_left.set(slice_)
-            began = _now(b, ctx) if traced else None
+            began = now(b, ctx) if traced else None
             result = b.call("@workgroup", "i32", [ctx, dispatch, slot, slice_left.ptr])
             if began is not None:
-                _record_turn(b, ctx, b.get(slot, SLOT, "workgroup", "u64"), began)
+                record_event(b, ctx, TRACE_TURN, b.get(slot, SLOT, "workgroup", "u64"), began)
             status.set(b.make(b.const("u32", 0).type, 1, result))
             _spend(b, budget_slot, slice_ - slice_left.get())
             with b.if_(status.get() == WORKGROUP_EVENT):
@@ -440,26 +435,6 @@ def _write_run(module: Module, wave: int, *, traced: bool, watching: bool) -> No
     b.terminate("unreachable")
     name = "run_traced" if traced else "run"
     b.finish(name, "i32", "ptr %ctx, ptr %dispatch, ptr %slots, i64 %most, ptr %state")
-
-
-def _now(b: Native, ctx: Ptr) -> Value:
-    """Nanoseconds of CLOCK_MONOTONIC."""
-    timespec = b.field(ctx, CTX, "timespec")
-    b.call(b.get_ptr(ctx, CTX, "clock").name, "i32", [b.const("u32", time.CLOCK_MONOTONIC), timespec])
-    return b.load_value(timespec, "u64") * 1_000_000_000 + b.load_value(b.offset(timespec, 8), "u64")
-
-
-def _record_turn(b: Native, ctx: Ptr, workgroup: Value, began: Value) -> None:
-    """An event from `began` to now, if there is room."""
-    ring = b.get_ptr(ctx, CTX, "trace")
-    recorded = b.get(ring, TRACE_HEADER, "recorded", "u64")
-    with b.if_(recorded < b.get(ring, TRACE_HEADER, "capacity", "u64")):
-        event = b.offset(ring, recorded * TRACE_EVENT_BYTES + TRACE_EVENTS)
-        for name, value in (("began", began), ("ended", _now(b, ctx)), ("detail", workgroup)):
-            b.put(event, TRACE_EVENT, name, value)
-        b.put(event, TRACE_EVENT, "kind", TRACE_TURN)
-        b.put(event, TRACE_EVENT, "launch", b.get(ctx, CTX, "launch"))
-    b.put(ring, TRACE_HEADER, "recorded", recorded + 1)
 
 
 def _spend(b: Native, budget: Ptr, amount: Value) -> None:

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from rjemu.errors import UsageError
-from rjemu.exec.layout import TRACE_EVENT, TRACE_EVENT_BYTES, TRACE_EVENTS, TRACE_HEADER, TRACE_TURN
+from rjemu.exec.layout import TRACE_EVENT, TRACE_EVENT_BYTES, TRACE_EVENTS, TRACE_HEADER, TRACE_JOB, TRACE_TURN
 
 ALREADY_TRACED = "the machine is being traced already"
 
 RING_EVENTS = 65536
 RING_BYTES = TRACE_EVENTS + RING_EVENTS * TRACE_EVENT_BYTES
 
-TURN, WAIT, DECODE, MODE = TRACE_TURN, 1, 2, 3
+TURN, WAIT, DECODE, MODE, JOB = TRACE_TURN, 1, 2, 3, TRACE_JOB
 """Kinds of events: a workgroup's turn (detail: its number), sleep without work, decoding and compiling of new code (detail:
-its address), preparing a new MODE setting."""
+its address), preparing a new MODE setting, a helper's job (detail: its matrix instructions)."""
 
-_NAMES = {WAIT: "wait", DECODE: "decode", MODE: "new MODE"}
+_NAMES = {WAIT: "wait", DECODE: "decode", MODE: "new MODE", JOB: "job"}
 _EVENT = np.dtype(
     {
         "names": list(TRACE_EVENT)[:-1],
@@ -96,6 +96,8 @@ def _slice(event: tuple[int, int, int, int, int], kernels: dict[int, str]) -> Sl
         return Slice(f"workgroup {detail}", start, end, details | {"workgroup": detail})
     if kind == DECODE:
         details["pc"] = f"{detail:#x}"
+    if kind == JOB:
+        details["instructions"] = detail
     return Slice(_NAMES[kind], start, end, details)
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 from multiprocess.connection import Connection
 
-from rjemu.exec.engine import Runtime, aligned_bytes
+from rjemu.exec.engine import CLOCK, Runtime, aligned_bytes
 from rjemu.exec.handler_table import HandlerTable
 from rjemu.exec.journal import Entry
 from rjemu.exec.layout import CREDIT_LIMIT, CTX, ENV, MAX_SEGMENTS
+from rjemu.exec.trace import RING_BYTES, TraceRing
 from rjemu.shm.scoreboard import Scoreboard
 from rjemu.shm.segment import Segment
 from rjemu.workers.affinity import pin
@@ -58,6 +60,16 @@ class NewWaves:
     segment: str
 
 
+@dataclass(frozen=True, slots=True)
+class NewTrace:
+    """Message: record jobs in the helper's ring in the named shared segment; "": record nothing any more."""
+
+    segment: str
+
+
+Message = NewCode | NewWaves | NewTrace
+
+
 class Helper:
     """The state of a helper process."""
 
@@ -72,6 +84,8 @@ class Helper:
         self._waves: dict[int, Segment] = {}
         self._bases = np.zeros(MAX_SEGMENTS, np.uint64)
         self._context = aligned_bytes(-(-CTX["end"] // 8) * 8)
+        self._context.view(np.uint64)[CTX["clock"] // 8] = CLOCK
+        self._trace: Segment | None = None
         self._env = np.zeros(ENV["end"] // 8, np.uint64)
         values = {
             "tables": self._handlers.table_addresses.ctypes.data,
@@ -98,14 +112,17 @@ class Helper:
         self._board.set_word(self._index, "ready", 1)
         self._calls.give_back(self._board.address, self._index)
         while True:
-            self._calls.serve(self._slot, self._env.ctypes.data)
+            self._calls.serve(self._slot, self._env.ctypes.data, traced=self._trace is not None)
             while self._connection.poll():
                 self._apply(self._connection.recv())
 
-    def _apply(self, message: NewCode | NewWaves) -> None:
+    def _apply(self, message: Message) -> None:
         if isinstance(message, NewCode):
             for entry in message.entries:
                 self._handlers.apply(entry)
+            return
+        if isinstance(message, NewTrace):
+            self._record_in(message.segment)
             return
         old = self._waves.pop(message.number, None)
         self._bases[message.number] = 0
@@ -118,6 +135,18 @@ class Helper:
                 return
             self._waves[message.number] = segment
             self._bases[message.number] = segment.address
+
+    def _record_in(self, name: str) -> None:
+        """Record jobs in the named segment from now on; in none if that is "", or gone again."""
+        old, self._trace = self._trace, None
+        if old is not None:
+            old.close()
+        if name:
+            with suppress(FileNotFoundError):
+                self._trace = Segment.attach(name)
+        if self._trace is not None:
+            ring = TraceRing(self._trace.bytes[self._index * RING_BYTES :][:RING_BYTES])
+            self._context.view(np.uint64)[CTX["trace"] // 8] = ring.address
 
 
 def helper_main(setup: HelperSetup, connection: Connection) -> None:

@@ -22,12 +22,14 @@ from rjemu.exec.journal import Entry, NewBindings, NewClass, NewObject
 from rjemu.exec.layout import MAX_SEGMENTS
 from rjemu.exec.plans import PlanTable
 from rjemu.exec.program import Program
+from rjemu.exec.trace import RING_BYTES, TraceRing, TraceRow
 from rjemu.mma.admission import TYPICAL_HANDOFF, HandoffCost
 from rjemu.mma.candidates import Fitness, fitness
 from rjemu.mma.plan_cache import PlanCache
 from rjemu.shm.scoreboard import POSTED, Scoreboard
+from rjemu.shm.segment import Segment
 from rjemu.workers.affinity import assign_with_helpers, available_cpus, places
-from rjemu.workers.helper import HelperSetup, NewCode, NewWaves
+from rjemu.workers.helper import HelperSetup, Message, NewCode, NewTrace, NewWaves
 from rjemu.workers.start import start_worker
 from rjemu.workers.worker import HelperLinks
 
@@ -53,7 +55,7 @@ class _Member:
         self.process = process
         self.connection = connection
 
-    def send(self, message: NewCode | NewWaves) -> bool:
+    def send(self, message: Message) -> bool:
         """False if it has died."""
         try:
             self.connection.send(message)
@@ -103,6 +105,7 @@ class HelperPool:
         ]
         self._members: list[_Member] = []
         self._waves: list[str] = []
+        self._trace: Segment | None = None
         self._sent = 0
         self._measured = False
         self._lost = 0
@@ -146,6 +149,8 @@ class HelperPool:
         member.send(NewCode(self._relevant(self._library.journal[: self._sent or None])))
         for number, segment in enumerate(self._waves):
             member.send(NewWaves(number, segment))
+        if self._trace is not None:
+            member.send(NewTrace(self._trace.name))
         self._calls.ring(self.board.helper_address(setup.index))
         return member
 
@@ -178,7 +183,27 @@ class HelperPool:
             self._waves[number] = ""
             self._send(NewWaves(number, ""))
 
-    def _send(self, message: NewCode | NewWaves) -> None:
+    def begin_trace(self) -> None:
+        """Have the helpers record their jobs. One that is busy begins when it has nothing to do for a moment."""
+        with self._lock:
+            self._trace = Segment.create("trace", self.board.helpers * RING_BYTES, reserve=True)
+            self._send(NewTrace(self._trace.name))
+
+    def end_trace(self) -> list[TraceRow]:
+        """Stop recording; gives the rows of the helpers that have had jobs since `begin_trace`."""
+        with self._lock:
+            segment, self._trace = self._trace, None
+            if segment is None:
+                return []
+            self._send(NewTrace(""))
+            rings = [TraceRing(segment.bytes[k * RING_BYTES :][:RING_BYTES]) for k in range(self.board.helpers)]
+            rows = [
+                TraceRow(setup.name, ring.slices({}), ring.lost) for setup, ring in zip(self._setups, rings, strict=True)
+            ]
+            segment.close()
+            return [row for row in rows if row.slices]
+
+    def _send(self, message: Message) -> None:
         for member in self._members:
             if member.send(message):
                 self._calls.ring(self.board.helper_address(member.setup.index))
@@ -256,6 +281,8 @@ class HelperPool:
                     member.process.join()
                 member.process.close()
             self._members.clear()
+            if self._trace is not None:
+                self._trace.close()
             self.plans.close()
             self.board.close()
 

@@ -145,13 +145,21 @@ class PoolExecutor:
         with self._trace_lock:
             if self._trace is not None:
                 raise UsageError(ALREADY_TRACED)
-            self._trace = PoolTrace(self._control, [self._crew.name(index) for index in range(len(self._crew))])
+            trace = PoolTrace(self._control, [self._crew.name(index) for index in range(len(self._crew))])
+            try:
+                if self._helpers is not None:
+                    self._helpers.begin_trace()
+            except BaseException:  # there is no memory for that
+                trace.end()
+                raise
+            self._trace = trace
 
     def end_trace(self) -> list[TraceRow]:
         """What has been recorded since `begin_trace`."""
         with self._trace_lock:
             trace, self._trace = self._trace, None
-        return [] if trace is None else trace.end()
+        rows = [] if trace is None else trace.end()
+        return rows if self._helpers is None else rows + self._helpers.end_trace()
 
     def add_code(self, address: int, nbytes: int) -> None:
         """Register an executable range of device memory."""

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support.assemble import build, kernel_text
+from support.async_runs import always_admitted, frame, fresh_helpers, helpers_of
+from support.async_runs import run as run_frame
 from support.worker_kernels import SQUARES, pointer
 
 import rjemu
@@ -140,6 +142,45 @@ def test_turns_of_resident_workgroups(tmp_path: Path) -> None:
     numbers = [event["args"]["workgroup"] for event in events if "workgroup" in event["args"]]
     assert set(numbers) == {0, 1, 2, 3}
     assert all(numbers.count(number) > 3 for number in range(4))
+
+
+@WORKERS
+def test_a_trace_has_the_jobs_of_helpers(workers: Any, tmp_path: Path) -> None:
+    products = [f"v_mfma_f32_16x16x32_f16 {d}, v[4:7], v[8:11], {d}" for d in (f"a[{4 * k}:{4 * k + 3}]" for k in range(8))]
+    end = ["s_add_u32 s12, s12, 1", "s_cmp_lt_u32 s12, 40", "s_cbranch_scc1 loop"]
+    text = frame("\n".join(["s_mov_b32 s12, 0", "loop:", *products, *end]))
+    with always_admitted(), rjemu.Machine("gfx950_mi355x", workers=workers, async_helper_threads=2) as gpu:
+        gpu.start()
+        run_frame(gpu, text)
+        pool = helpers_of(gpu)
+        with gpu.trace(tmp_path / "out.json"):
+            trace = pool._trace
+            assert trace is not None
+            limit = time.monotonic() + 30
+            while not all(trace.bytes[k * RING_BYTES :][:RING_BYTES][:16].any() for k in range(2)):  # they have begun
+                assert time.monotonic() < limit
+                time.sleep(0.001)
+            fresh_helpers(gpu)
+            _, result = run_frame(gpu, text)
+        _, after = run_frame(gpu, text)
+        assert after.stats["async"]["jobs_lost"] == 0
+    counters = result.stats["async"]
+    found = rows(json.loads((tmp_path / "out.json").read_text()))
+    jobs = {name: events for name, events in found.items() if name.startswith("helper ")}
+    assert set(jobs) <= {"helper 0", "helper 1"}
+    assert {event["name"] for events in jobs.values() for event in events} == {"job"}
+    assert sum(map(len, jobs.values())) == counters["jobs"] > 0
+    offloaded = sum(event["args"]["instructions"] for events in jobs.values() for event in events)
+    assert offloaded == counters["mmas_offloaded"]
+    assert 0 < sum(event["dur"] for events in jobs.values() for event in events) / 1e6 < 2 * result.seconds
+
+
+def test_helpers_without_a_trace_know_nothing_of_traces() -> None:
+    text = scheduler_text(Module(""), 64, asynchronous=True)
+    functions = {body[body.index("@") + 1 : body.index("(")]: body for body in text.split("define ")[1:]}
+    for field in ("trace", "clock", "timespec"):
+        offset = f", i64 {CTX[field]}\n"
+        assert [name for name in ("run_job", "run_job_traced", "serve") if offset in functions[name]] == ["run_job_traced"]
 
 
 def test_one_trace_at_a_time(tmp_path: Path) -> None:
