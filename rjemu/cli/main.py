@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
+from typing import Any
 
 from rjemu.errors import (
     JobError,
@@ -47,9 +50,11 @@ a function of the parsed arguments that gives the exit status."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (without the program's name; by default that of the process) and gives its exit status."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None:
+        sys.unraisablehook = _interrupt_again
+        arguments = sys.argv[1:]
     try:
-        parsed = _parser(arguments).parse_args(arguments)
+        parsed = _parser(arguments).parse_args(list(arguments))
         status: int = parsed.handler(parsed)
         sys.stdout.flush()
     except JobInterrupted as error:
@@ -65,6 +70,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return SUCCESS
     return status
+
+
+def _interrupt_again(unraisable: Any) -> None:
+    """Python drops what is raised in a finaliser. A Ctrl-C that comes there comes again, when that is over."""
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)
+        return
+    timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
+    timer.daemon = True
+    timer.start()
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

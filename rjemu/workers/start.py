@@ -64,12 +64,8 @@ def _ensure_server() -> None:
     checkpoint first. Workers inherit that."""
     # Each start ends the blocking of some of them again.
     for ensure_running in (resource_tracker.ensure_running, forkserver.ensure_running):
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _LAUNCHERS_SIGNALS)
-        try:
-            with _launchers_search_path():
-                ensure_running()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with _signals_blocked(), _launchers_search_path():
+            ensure_running()
 
 
 def start_worker(setup: Setup | HelperSetup) -> tuple[Any, Connection]:
@@ -86,13 +82,23 @@ def start_worker(setup: Setup | HelperSetup) -> tuple[Any, Connection]:
             _limit_waiting(here)
             arguments = pickle.dumps(setup), there
             process = context.Process(target=run_worker, args=arguments, name=f"rjemu {setup.name}", daemon=True)
-            process.start()
+            with _signals_blocked():  # the server would be left with half a message
+                process.start()
         undo.pop_all()
         # `multiprocess` terminates the daemons that it knows of at exit, also at a forked child's, and keeps those that
         # nobody joins. Workers need neither: they end with their launcher, or when their machine is collected.
         processes._children.discard(process)
         _connections.add(here)
     return process, here
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _LAUNCHERS_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _try_files() -> None:

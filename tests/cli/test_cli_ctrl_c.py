@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.assemble import build
-from support.launchers import still_running, wait_until_gone
+from support.launchers import run_python, still_running, wait_until_gone
 from support.worker_kernels import ENDLESS
 
 JOB = """
@@ -65,3 +65,26 @@ def test_run(job: Path, workers: str, seconds: float) -> None:
 def test_bench(seconds: float) -> None:
     status, errors = interrupted(["bench", "open16", "launches"], seconds)
     assert (status in (1, -signal.SIGINT), errors) == (True, "rjemu: interrupted\n")
+
+
+def test_one_that_comes_in_a_finaliser_is_not_lost() -> None:
+    program = """
+import signal, sys, time
+from rjemu.cli.main import main
+
+class Finalised:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0)
+
+sys.argv = ["rjemu", "plugins"]
+main()
+try:
+    Finalised()
+    time.sleep(10)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    process = run_python(program)
+    output, errors = process.communicate(timeout=60)
+    assert (output.splitlines()[-1], errors) == ("interrupted", "")
