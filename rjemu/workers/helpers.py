@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
@@ -18,18 +18,17 @@ from rjemu.exec.engine import Engine, Runtime
 from rjemu.exec.handler_clock import HandlerClock
 from rjemu.exec.handlers import HandlerLibrary
 from rjemu.exec.handoff import NOBODY
-from rjemu.exec.journal import Entry, NewBindings, NewClass, NewObject
 from rjemu.exec.layout import MAX_SEGMENTS
 from rjemu.exec.plans import PlanTable
 from rjemu.exec.program import Program
 from rjemu.exec.trace import RING_BYTES, TraceRing, TraceRow
 from rjemu.mma.admission import TYPICAL_HANDOFF, HandoffCost
-from rjemu.mma.candidates import Fitness, fitness
 from rjemu.mma.plan_cache import PlanCache
 from rjemu.shm.scoreboard import POSTED, Scoreboard
 from rjemu.shm.segment import Segment
 from rjemu.workers.affinity import assign_with_helpers, available_cpus, places
 from rjemu.workers.helper import HelperSetup, Message, NewCode, NewTrace, NewWaves
+from rjemu.workers.helper_code import HelperCode
 from rjemu.workers.start import start_worker
 from rjemu.workers.worker import HelperLinks
 
@@ -83,9 +82,7 @@ class HelperPool:
         assert runtime.handoff is not None
         self._calls = runtime.handoff
         self._window = window
-        self._target = target
         self._cache = cache
-        self._library = library
         self._clock = HandlerClock(self._calls, library)
         self.board = Scoreboard.create(count)
         self.plans = PlanTable()
@@ -106,7 +103,7 @@ class HelperPool:
         self._members: list[_Member] = []
         self._waves: list[str] = []
         self._trace: Segment | None = None
-        self._sent = 0
+        self._code = HelperCode(library, target)
         self._measured = False
         self._lost = 0
         self._lock = threading.RLock()
@@ -128,7 +125,7 @@ class HelperPool:
         """Start the helpers, if they do not run yet; they are not waited for. WorkerLost if one cannot be started."""
         with self._lock:
             if not self._members:
-                self._sent = len(self._library.journal)
+                self._code.news()
             for setup in self._setups[len(self._members) :]:
                 self._members.append(self._started(setup))
 
@@ -146,7 +143,7 @@ class HelperPool:
     def _started(self, setup: HelperSetup) -> _Member:
         self.board.set_word(setup.index, "ready", 0)
         member = _Member(setup, *start_worker(setup))
-        member.send(NewCode(self._relevant(self._library.journal[: self._sent or None])))
+        member.send(NewCode(self._code.sent))
         for number, segment in enumerate(self._waves):
             member.send(NewWaves(number, segment))
         if self._trace is not None:
@@ -159,11 +156,9 @@ class HelperPool:
         with self._lock:
             if not self._members:
                 return
-            entries = self._library.journal[self._sent :]
-            self._sent = len(self._library.journal)
-            relevant = self._relevant(entries)
-            if relevant:
-                self._send(NewCode(relevant))
+            news = self._code.news()
+            if news:
+                self._send(NewCode(news))
             self._replace_dead()
             if not self._measured:
                 self._measure()
@@ -207,27 +202,6 @@ class HelperPool:
         for member in self._members:
             if member.send(message):
                 self._calls.ring(self.board.helper_address(member.setup.index))
-
-    def _relevant(self, entries: Sequence[Entry]) -> list[Entry]:
-        """What of the journal concerns candidates."""
-        numbers = {
-            number for number, instr in self._library.examples.items() if fitness(instr, self._target) is Fitness.CANDIDATE
-        }
-        bindings = [
-            NewBindings(entry.mode_class, {n: symbol for n, symbol in entry.symbols.items() if n in numbers})
-            for entry in self._library.journal
-            if isinstance(entry, NewBindings)
-        ]
-        symbols = {symbol for entry in bindings for symbol in entry.symbols.values()}
-        out: list[Entry] = []
-        for entry in entries:
-            if isinstance(entry, NewClass) or (isinstance(entry, NewObject) and symbols.intersection(entry.names)):
-                out.append(entry)
-            elif isinstance(entry, NewBindings):
-                wanted = {n: symbol for n, symbol in entry.symbols.items() if n in numbers}
-                if wanted:
-                    out.append(NewBindings(entry.mode_class, wanted))
-        return out
 
     def _replace_dead(self) -> None:
         for k, member in enumerate(self._members):

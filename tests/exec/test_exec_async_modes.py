@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from support.async_runs import PRESET, always_admitted, frame, fresh_helpers, run
+from support.async_runs import PRESET, always_admitted, frame, fresh_helpers, helpers_of, run
 
 import rjemu
 
@@ -22,6 +24,7 @@ BODY = "\n".join(
         "s_cbranch_scc1 first",
         "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 23, 1), 1",
         "s_nop 1",
+        "v_add_f32 v20, v20, v21",
         "s_barrier",
         "s_barrier",
         "s_setpc_b64 s[14:15]",
@@ -37,8 +40,33 @@ BODY = "\n".join(
         "done:",
     ]
 )
-"""The second wave sets FP16_OVFL, and executes an s_nop. Then the first one jumps to the block, which is decoded for its
-setting; then the second one does, and knows the block's first instruction already, but not the others."""
+"""The second wave sets FP16_OVFL, and executes an s_nop and an addition. Then the first one jumps to the block, which is
+decoded for its setting; then the second one does, and knows the block's first instruction already, but not the others."""
+
+
+STRAIGHT = "\n".join(["s_setreg_imm32_b32 hwreg(HW_REG_MODE, 23, 1), 1", "v_add_f32 v20, v20, v21", *GROUP])
+"""What BODY executes under FP16_OVFL: compiled at once, and kept in one file."""
+
+
+def test_helpers_get_code_that_the_issuer_loaded_for_another_instruction(tmp_path: Path) -> None:
+    """The addition's file has the matrix instruction's handler, too, which nobody has met when it is loaded."""
+    text = frame(BODY, registers=range(3, 24), agprs=range(16))
+    with rjemu.Machine(PRESET, workers="inline", cache_dir=tmp_path) as gpu:
+        run(gpu, frame(STRAIGHT, registers=range(3, 24), agprs=range(16)))
+        expected, _ = run(gpu, text, waves=2)
+    with (
+        always_admitted(),
+        rjemu.Machine(PRESET, workers="inline", async_helper_threads=1, cache_dir=tmp_path) as gpu,
+    ):
+        gpu.start()
+        pid = helpers_of(gpu).board.word(0, "pid")
+        for _ in range(2):
+            fresh_helpers(gpu)
+            stored, result = run(gpu, text, waves=2)
+            assert np.array_equal(stored, expected)
+        helpers_of(gpu).update()
+        assert result.stats["async"]["helpers_lost"] == 0
+        assert helpers_of(gpu).board.word(0, "pid") == pid
 
 
 @pytest.mark.parametrize("helpers", [1, 2])
