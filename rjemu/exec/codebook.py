@@ -57,11 +57,19 @@ def _one_at_a_time(method: Callable[Concatenate[Codebook, P], T]) -> Callable[Co
 
 class Codebook:
     """Decodes on demand. The library's journal also gets the coming and going of programs. helpers: where there are some,
-    programs have notes and sites (`exec.plans`). Calls may come from several threads: one may load or unload code while
-    another launches."""
+    programs have notes and sites (`exec.plans`). compiles: the instructions that native code is made for, by default all.
+    Calls may come from several threads: one may load or unload code while another launches."""
 
-    def __init__(self, vram: Vram, target: str, library: HandlerLibrary, helpers: Helpers | None = None) -> None:
+    def __init__(
+        self,
+        vram: Vram,
+        target: str,
+        library: HandlerLibrary,
+        helpers: Helpers | None = None,
+        compiles: Callable[[Instruction], bool] | None = None,
+    ) -> None:
         self.library = library
+        self._compiles = compiles
         self._helpers = helpers
         self._analyst = None if helpers is None else helpers.analyst
         self._vram = vram
@@ -126,7 +134,7 @@ class Codebook:
         started = time.perf_counter()
         try:
             numbers = program.handlers() if program.handler_at(pc) else program.decode(pc, self.library.number)
-            self.library.provide(numbers, mode_class)
+            self.library.provide(filter(self._is_compiled, numbers), mode_class)
         finally:
             self.decode_seconds += time.perf_counter() - started
         if self._analyst is not None and program.notes is not None:
@@ -137,6 +145,9 @@ class Codebook:
         if self._helpers is not None:
             self._helpers.update()
         return bool(numbers)
+
+    def _is_compiled(self, number: int) -> bool:
+        return self._compiles is None or self._compiles(self.library.examples[number])
 
     def start_helpers(self) -> None:
         """The first instruction that a helper may run has been met."""

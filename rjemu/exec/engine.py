@@ -124,6 +124,17 @@ class Engine:
         if self._runtime.handoff is not None:
             self._runtime.handoff.drain_slots(self._context_address, slots, stride, waves_offset, self.opened)
 
+    def attend(self, wave: int, row: int, site: int, note: int) -> int:
+        """What becomes of a wave's next instruction, for those that execute it by other means than `run`
+        (`exec.async_turn.attend`). wave, note: host addresses."""
+        assert self._runtime.handoff is not None, "the run time gives nothing to helpers"
+        return self._runtime.handoff.attend(self._context_address, wave, row, site, note)
+
+    def drain_wave(self, wave: int) -> None:
+        """Wait for the jobs of one wave, at a host address."""
+        assert self._runtime.handoff is not None, "the run time gives nothing to helpers"
+        self._runtime.handoff.drain(self._context_address, wave)
+
     @property
     def asynchronous(self) -> bool:
         """Whether matrix instructions may be given to helpers."""

@@ -23,6 +23,8 @@ class HandoffCalls:
         self._ring = function("ring", None, _PTR)
         self._ticks = function("ticks", _LONG)
         self._repeat = function("repeat", None, _PTR, _PTR, _PTR, _PTR, _LONG)
+        self._attend = function("attend", _WORD, _PTR, _PTR, _WORD, _WORD, _PTR)
+        self._drain = function("drain", None, _PTR, _PTR)
         self._drain_slots = function("drain_slots", None, _PTR, _PTR, _LONG, _LONG, _LONG)
 
     def reserve(self, board: int, prefer: int) -> int:
@@ -47,6 +49,13 @@ class HandoffCalls:
 
     def repeat(self, code: int, context: int, wave: int, record: int, n: int) -> None:
         self._repeat(code, context, wave, record, n)
+
+    def attend(self, context: int, wave: int, row: int, site: int, note: int) -> int:
+        """What becomes of an instruction: 0, SKIP, START_HELPERS or WAIT (`exec.async_turn`)."""
+        return int(self._attend(context, wave, row, site, note))
+
+    def drain(self, context: int, wave: int) -> None:
+        self._drain(context, wave)
 
     def drain_slots(self, context: int, slots: int, stride: int, waves_offset: int, count: int) -> None:
         self._drain_slots(context, slots, stride, waves_offset, count)

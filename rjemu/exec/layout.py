@@ -341,5 +341,7 @@ CREDIT_LIMIT: Final = 1 << 21
 CHECK_FUNCTION: Final = "rjemu_check_lanes"
 RUNTIME_FUNCTIONS: Final = ("run", "run_traced", "undecoded", "exchange", "increment", CHECK_FUNCTION)
 HANDOFF_FUNCTIONS: Final = ("reserve", "give_back", "publish", "join", "serve", "round_trips", "ring", "ticks")
-ASYNC_FUNCTIONS: Final = (*HANDOFF_FUNCTIONS, "run_job", "run_job_traced", "repeat", "drain_slots")
+ASYNC_FUNCTIONS: Final = (
+    *HANDOFF_FUNCTIONS, "run_job", "run_job_traced", "repeat", "attend", "drain", "drain_slots",
+)  # fmt: skip
 """What there is beside them in the variant that gives matrix instructions to helpers."""

@@ -135,7 +135,7 @@ class Workgroup:
 
     def _start(self, run: Run, shape: int, number: int) -> NumpyContext:
         spec = run.spec
-        state = WaveState.fresh(spec.wave_size)
+        state = run.new_wave(self.slot * spec.waves_per_workgroup + number)
         words = list(spec.user_sgprs)
         scratch = (self.slot * spec.waves_per_workgroup + number) * spec.scratch_stride
         info = (1 << 31 if number == 0 else 0) | spec.waves_per_workgroup
@@ -168,6 +168,10 @@ class Run:
         self._deadline = deadline
         self._completed = 0
         self._resident: list[Workgroup] = []
+
+    def new_wave(self, place: int) -> WaveState:
+        """A zeroed wave. place: its number among those of the workgroups that may be resident."""
+        return WaveState.fresh(self.spec.wave_size)
 
     def context(self, workgroup: Workgroup, state: WaveState) -> NumpyContext:
         """What executes a new wave's instructions."""

@@ -15,6 +15,7 @@ from rjemu.plugins.contract import (
 from rjemu.plugins.executed import Executed
 from rjemu.plugins.issue import AsyncIssue
 from rjemu.plugins.schema import REQUIRED, Setting
+from rjemu.plugins.shared_wave import IssuedWave
 from rjemu.plugins.sinks import Sink
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "AsyncIssue",
     "Dispatch",
     "Executed",
+    "IssuedWave",
     "MemoryAccess",
     "Outcome",
     "Plugin",

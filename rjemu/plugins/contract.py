@@ -9,8 +9,10 @@ Order of the hooks of one instruction: `before_instruction`, `on_register_read` 
 was the last arrival at a barrier, `on_barrier_release`. An instruction that faults gives `before_instruction` and its
 register reads.
 
-A matrix instruction that the native executor gives to a helper has no hooks but `on_async_issue`, on its issuer's side and
-in its place in the wave's program order. The step executor gives none away.
+A matrix instruction that is given to a helper has neither `before_instruction` nor `after_instruction`, but
+`on_async_issue`, on its issuer's side and in its place in the wave's program order. Its register hooks, if there are some,
+come before that, with an `IssuedWave`. Where helpers are, nobody can look at a running wave's vector registers, which they
+change (`rjemu.plugins.shared_wave`).
 """
 
 from __future__ import annotations
@@ -152,13 +154,23 @@ class WaitCounters:
 @dataclass(slots=True, eq=False)
 class Wave:
     """A running wave, valid until its `on_wave_halt` returns. number: in its workgroup, whose place in the grid is
-    `workgroup`; lds: uint8, that workgroup's, not to be written."""
+    `workgroup`."""
 
     dispatch: Dispatch
     workgroup: Size3
     number: int
-    state: WaveState = field(repr=False)
-    lds: np.ndarray = field(repr=False)
+    _state: WaveState = field(repr=False)
+    _lds: np.ndarray = field(repr=False)
+
+    @property
+    def state(self) -> WaveState:
+        """All of the wave's state, not to be written."""
+        return self._state
+
+    @property
+    def lds(self) -> np.ndarray:
+        """uint8, the workgroup's LDS, not to be written."""
+        return self._lds
 
     @property
     def vgpr(self) -> np.ndarray:
@@ -168,13 +180,13 @@ class Wave:
     @property
     def scalars(self) -> np.ndarray:
         """uint32 [128] by hardware code, not to be written."""
-        return _locked(self.state.scalars)
+        return _locked(self._state.scalars)
 
     @property
     def exec(self) -> int:
         """The active lanes, bit l for lane l."""
-        low, high = self.state.scalars[EXEC : EXEC + 2].tolist()
-        return int(low | high << 32) & ((1 << self.state.wave_size) - 1)
+        low, high = self._state.scalars[EXEC : EXEC + 2].tolist()
+        return int(low | high << 32) & ((1 << self._state.wave_size) - 1)
 
     @property
     def place(self) -> str:
@@ -246,8 +258,9 @@ class Plugin:
 
     def on_async_issue(self, issue: AsyncIssue) -> None:
         """A wave has come to a matrix instruction that a helper has been given: once for each, in the wave's program order,
-        some time after that and before `on_wave_halt`. There is no other hook for it. The notification tells what the
-        instruction is; it is not valid any more when this returns, and nothing can be read of the wave's state."""
+        some time after that and before `on_wave_halt`. Its register hooks have been called, where there are some. The
+        notification tells what the instruction is; it is not valid any more when this returns, and nothing can be read of
+        the wave's state."""
 
     def close(self) -> None:
         """The machine closes. The sink is closed afterwards."""

@@ -48,6 +48,13 @@ def register_reads(instr: Instruction, state: WaveState, moves: Mapping[str, int
         yield RegisterAccess("scc", 0, 0)
 
 
+def matrix_writes(instr: Instruction, wave_size: int) -> Iterator[RegisterAccess]:
+    """What a matrix instruction without VGPR indexing writes: all lanes of its result."""
+    result = instr.operand("vdst")
+    for k in range(result.dwords):
+        yield RegisterAccess("vector", result.index + k, (1 << wave_size) - 1)
+
+
 def active_lanes(state: WaveState) -> int:
     """EXEC, bit l for lane l."""
     low, high = state.scalars[EXEC : EXEC + 2].tolist()

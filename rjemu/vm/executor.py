@@ -79,7 +79,8 @@ def executor_factory(
     if plugins is not None and (name == "reference" or plugins.steps):
         from rjemu.plugins.step import StepExecutor
 
-        return partial(StepExecutor, host=plugins)
+        asynchronous = name == "native" and plugins.supports_async_instructions
+        return partial(StepExecutor, host=plugins, helpers=helper_factory(None, config) if asynchronous else None)
     if name == "reference":
         from rjemu.exec.reference import ReferenceExecutor
 

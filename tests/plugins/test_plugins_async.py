@@ -79,20 +79,6 @@ class Waves(Issues):
         self.order.append(("issue", issue.workgroup, issue.wave))
 
 
-class Pairs(Issues):
-    """Hooks around every instruction, too."""
-
-    def __init__(self, settings: Any, sink: Any) -> None:
-        super().__init__(settings, sink)
-        self.pairs: Counter[int] = Counter()
-
-    def before_instruction(self, wave: Any, step: Any) -> None:
-        self.pairs[step.pc] += 1
-
-    def after_instruction(self, wave: Any, step: Any) -> None:
-        self.pairs[step.pc] += 1
-
-
 class Silent(Plugin):
     """Does not support asynchronous instructions."""
 
@@ -411,16 +397,6 @@ def test_notifications_lie_between_a_waves_start_and_end() -> None:
                 issues += 1
         assert not running
         assert issues == plugin.stats[-1]["mmas_offloaded"] > 0
-
-
-def test_with_hooks_on_instructions_everything_is_a_pair() -> None:
-    """They need the step executor, which gives nothing away."""
-    with machine(Pairs, 2) as (gpu, plugin):
-        stored, _ = launch(gpu, loop(group(3), 2))
-        assert plugin.told == []
-        assert plugin.pairs == {pc: 2 * count for pc, (_, count) in plugin.executed[-1].items()}
-        assert {count for pc, (instr, count) in plugin.executed[-1].items() if "mfma" in instr.name} == {2}
-    assert np.array_equal(stored, plain(loop(group(3), 2)))
 
 
 @pytest.mark.parametrize("workers", ["inline", (1, 1)], ids=str)
