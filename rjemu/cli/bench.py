@@ -106,12 +106,18 @@ def _measure(row: Row, repeat: int) -> Figure:
     command = [sys.executable, "-m", "rjemu.bench.worker", row.name, str(repeat)]
     # In a group of its own: Ctrl-C is for this process, which then ends all that a measurement has started.
     options: dict[str, Any] = {"stdout": subprocess.PIPE, "env": fair_environment(), "text": True, "start_new_session": True}
-    with subprocess.Popen(command, **options) as process:
-        try:
-            output, _ = process.communicate()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+    # Ctrl-C waits while the process starts: what comes in the middle of that would leave it behind.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with subprocess.Popen(command, **options) as process:
+            try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                output, _ = process.communicate()
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if process.returncode != 0:
         return {"reason": "failed", "failed": True}
     figure: Figure = json.loads(output)

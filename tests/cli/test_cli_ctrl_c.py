@@ -46,7 +46,7 @@ def interrupted(arguments: list[str], seconds: float) -> tuple[int, str]:
     os.killpg(command.pid, signal.SIGINT)
     started = time.monotonic()
     _, errors = command.communicate(timeout=60)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 8
     assert still_running(begun, 2.0) == []
     assert wait_until_gone(command.pid) == []
     return command.returncode, errors
