@@ -7,7 +7,6 @@ A process of its own, so that numpy starts with one thread whatever the command'
 from __future__ import annotations
 
 import json
-import signal
 import sys
 
 import psutil
@@ -17,7 +16,6 @@ from rjemu.bench.rows import ROWS
 
 
 def main(name: str, repeat: int) -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the command had it blocked while it started this process
     process = psutil.Process()
     cpus = next(row.cpus for row in ROWS if row.name == name)
     if cpus and hasattr(process, "cpu_affinity"):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +19,7 @@ from rich.table import Table
 from rjemu.bench.rows import GROUPS, ROWS, Row
 from rjemu.bench.timing import fair_environment
 from rjemu.errors import UsageError
+from rjemu.interrupts import ctrl_c_deferred
 
 _UNITS = {"seconds": " s", "MiB": " MiB", "%": " %", "per second": "/s", "ns": " ns"}
 
@@ -106,18 +108,15 @@ def _measure(row: Row, repeat: int) -> Figure:
     command = [sys.executable, "-m", "rjemu.bench.worker", row.name, str(repeat)]
     # In a group of its own: Ctrl-C is for this process, which then ends all that a measurement has started.
     options: dict[str, Any] = {"stdout": subprocess.PIPE, "env": fair_environment(), "text": True, "start_new_session": True}
-    # Ctrl-C waits while the process starts: what comes in the middle of that would leave it behind.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    with ExitStack() as starting:
+        starting.enter_context(ctrl_c_deferred())  # in the middle of a start it would leave the process behind
         with subprocess.Popen(command, **options) as process:
             try:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                starting.close()
                 output, _ = process.communicate()
             except BaseException:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if process.returncode != 0:
         return {"reason": "failed", "failed": True}
     figure: Figure = json.loads(output)

@@ -28,6 +28,7 @@ from multiprocess import process as processes
 from multiprocess.connection import Connection
 
 from rjemu.errors import WorkerLost
+from rjemu.interrupts import ctrl_c_deferred
 from rjemu.workers.entry import run_worker
 
 if TYPE_CHECKING:
@@ -94,9 +95,11 @@ def start_worker(setup: Setup | HelperSetup) -> tuple[Any, Connection]:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
+    """For a start: children inherit what is blocked, and Ctrl-C must not come in its middle."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _LAUNCHERS_SIGNALS)
     try:
-        yield
+        with ctrl_c_deferred():
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

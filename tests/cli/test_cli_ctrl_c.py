@@ -46,7 +46,7 @@ def interrupted(arguments: list[str], seconds: float) -> tuple[int, str]:
     os.killpg(command.pid, signal.SIGINT)
     started = time.monotonic()
     _, errors = command.communicate(timeout=60)
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 5
     assert still_running(begun, 2.0) == []
     assert wait_until_gone(command.pid) == []
     return command.returncode, errors
@@ -61,7 +61,7 @@ def test_run(job: Path, workers: str, seconds: float) -> None:
     assert (len(errors.splitlines()), errors[:7]) == (1, "rjemu: "), errors
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6, 1.0])
+@pytest.mark.parametrize("seconds", [0, 0.02, 0.1, 0.3, 0.6, 1.0])
 def test_bench(seconds: float) -> None:
     status, errors = interrupted(["bench", "open16", "launches"], seconds)
     assert (status in (1, -signal.SIGINT), errors) == (True, "rjemu: interrupted\n")
